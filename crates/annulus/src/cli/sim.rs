@@ -1,0 +1,14 @@
+//! `annulus sim`: runs a scenario in the simulator.
+
+use std::process::ExitCode;
+
+/// Run a scenario in the simulator.
+#[derive(clap::Args)]
+pub(crate) struct Sim {}
+
+impl Sim {
+    /// Runs it.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,99 @@
+//! What a machine declares: the sockets, listeners and store spaces it wants.
+
+use std::net::SocketAddr;
+
+use crate::tag::{ListenerId, Service, SocketId, SpaceId};
+
+/// Everything a machine asks its driver to open before it starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Datagram sockets.
+    pub sockets: Vec<Socket>,
+    /// Stream listeners.
+    pub listeners: Vec<Listener>,
+    /// Spaces of keys in the store.
+    pub spaces: Vec<Space>,
+}
+
+impl Endpoints {
+    /// Takes over what an inner machine declared, as `service`.
+    pub fn adopt(&mut self, service: Service, inner: Self) {
+        self.sockets.extend(inner.sockets.into_iter().map(|s| Socket { id: s.id.in_service(service), ..s }));
+        self.listeners
+            .extend(inner.listeners.into_iter().map(|l| Listener { id: l.id.in_service(service), ..l }));
+        self.spaces.extend(inner.spaces.into_iter().map(|s| Space { id: s.id.in_service(service), ..s }));
+    }
+}
+
+/// A datagram socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// The name the machine uses in its actions.
+    pub id: SocketId,
+    /// What people call it, in errors and metrics: `ping/udp`.
+    pub name: &'static str,
+    /// Where to bind. Port 0 takes any free port; [`Bound`] tells which.
+    pub bind: SocketAddr,
+    /// Where a broadcast goes: one datagram to each. The driver also receives what is sent to those of them that
+    /// are broadcast addresses, beside other processes of the same machine (JA-22).
+    pub broadcast: Vec<SocketAddr>,
+}
+
+/// A stream listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The name the driver uses in `Accepted`.
+    pub id: ListenerId,
+    /// What people call it: `ping/tcp`.
+    pub name: &'static str,
+    /// Where to bind. Port 0 takes any free port; [`Bound`] tells which.
+    pub bind: SocketAddr,
+    /// How many accepted streams may live at once; one more is reset and counted.
+    pub streams_max: usize,
+}
+
+/// A space of keys in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The name the machine uses in its operations.
+    pub id: SpaceId,
+    /// What it is called on disk, together with its service: never change it.
+    pub name: &'static str,
+}
+
+/// Where the declared sockets and listeners really are, told to the machine when it starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// Address of each socket.
+    pub sockets: Vec<(SocketId, SocketAddr)>,
+    /// Address of each listener.
+    pub listeners: Vec<(ListenerId, SocketAddr)>,
+}
+
+impl Bound {
+    /// Where this socket is.
+    #[must_use]
+    pub fn socket(&self, id: SocketId) -> Option<SocketAddr> {
+        self.sockets.iter().find(|(at, _)| *at == id).map(|(_, addr)| *addr)
+    }
+
+    /// Where this listener is.
+    #[must_use]
+    pub fn listener(&self, id: ListenerId) -> Option<SocketAddr> {
+        self.listeners.iter().find(|(at, _)| *at == id).map(|(_, addr)| *addr)
+    }
+
+    /// The part of one service, as its machine names things.
+    #[must_use]
+    pub fn of(&self, service: Service) -> Self {
+        let own = Service(0);
+        Self {
+            sockets: (self.sockets.iter().filter(|(id, _)| id.service() == service))
+                .map(|(id, addr)| (id.in_service(own), *addr))
+                .collect(),
+            listeners: (self.listeners.iter().filter(|(id, _)| id.service() == service))
+                .map(|(id, addr)| (id.in_service(own), *addr))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Protocols as pure state machines.
+//!
+//! Everything in this crate is a function of its inputs: no sockets, no clock, no threads, no async, no global
+//! randomness. A protocol implements [`Machine`]; a driver runs it. `annulus-net` does so on tokio with real
+//! sockets and a real disk, `annulus-sim` in virtual time with every fault there is, and you can bring your own.
+//!
+//! Start with [`ping`], the smallest useful machine: it is the tutorial for writing another.
+
+mod counters;
+mod endpoint;
+mod id;
+mod machine;
+mod outbox;
+mod rng;
+mod store;
+mod stream;
+mod tag;
+mod time;
+
+pub mod ring;
+pub mod wire;
+
+pub use counters::VisitCounter;
+pub use endpoint::{Bound, Endpoints, Listener, Socket, Space};
+pub use id::{Base, Id, ParseIdError, Short, hash};
+pub use machine::{Machine, Refusal};
+pub use outbox::{Action, BatchWriter, Hex, Outbox, Queue};
+pub use rng::{Rng, Seed};
+pub use store::{Batch, Change, StoreFault, StoreOp, StoreReply, StoreResult};
+pub use stream::{CloseReason, StreamEvent};
+pub use tag::{ListenerId, OpId, RequestId, Service, SocketId, SpaceId, StreamId};
+pub use time::{Instant, Now, Wall, micros};

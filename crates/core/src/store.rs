@@ -1,0 +1,129 @@
+//! The disk as a machine sees it: keys and values in a few spaces, by request and reply.
+//!
+//! A write is a batch and is atomic: after a crash all of it is there or nothing. It is *durable* by its word: a
+//! durable write is answered once it would survive the loss of power, and takes with it everything written before
+//! it. A write that is not durable is answered at once and may be forgotten by a crash, but never out of order:
+//! if a later write survived, so did every earlier one.
+
+use serde::Serialize;
+
+use crate::tag::{OpId, SpaceId};
+
+/// What a machine asks of the store. The bytes live in the outbox's arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOp<'a> {
+    /// The value of a key. Answered with [`StoreResult::Value`].
+    Get {
+        /// Where to look.
+        space: SpaceId,
+        /// For what.
+        key: &'a [u8],
+    },
+    /// The next keys of a range with their values, ascending. Answered with [`StoreResult::Page`].
+    Page {
+        /// Where to look.
+        space: SpaceId,
+        /// The first key that may be in the page.
+        from: &'a [u8],
+        /// The first key beyond the range; empty means that it has no end.
+        until: &'a [u8],
+        /// The most entries to answer with.
+        entries_max: u32,
+    },
+    /// All of these changes, or none. Answered with [`StoreResult::Written`].
+    Write {
+        /// The changes, in order.
+        batch: Batch<'a>,
+        /// Whether the answer waits until it is safe.
+        durable: bool,
+    },
+}
+
+/// The changes of one write, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch<'a> {
+    pub(crate) changes: &'a [ChangeRecord],
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Batch<'a> {
+    /// How many changes there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether there are none. An empty durable batch is a sync.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The changes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Change<'a>> + use<'a> {
+        let bytes = self.bytes;
+        self.changes.iter().map(move |change| Change {
+            space: change.space,
+            key: &bytes[change.key.0 as usize..change.key.1 as usize],
+            value: change.value.map(|(from, to)| &bytes[from as usize..to as usize]),
+        })
+    }
+}
+
+/// One change of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change<'a> {
+    /// Where.
+    pub space: SpaceId,
+    /// Which key.
+    pub key: &'a [u8],
+    /// Its new value; `None` deletes it.
+    pub value: Option<&'a [u8]>,
+}
+
+/// A [`Change`] as places in the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChangeRecord {
+    pub(crate) space: SpaceId,
+    pub(crate) key: (u32, u32),
+    pub(crate) value: Option<(u32, u32)>,
+}
+
+/// The answer to one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreReply<'a> {
+    /// The operation, as the machine numbered it.
+    pub op: OpId,
+    /// What became of it.
+    pub result: StoreResult<'a>,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreResult<'a> {
+    /// The value of the key, if there is one.
+    Value(Option<&'a [u8]>),
+    /// Entries in ascending order of keys.
+    Page {
+        /// Keys and values.
+        entries: &'a [(Vec<u8>, Vec<u8>)],
+        /// Whether the range holds more behind the last of them.
+        more: bool,
+    },
+    /// It is written; if it was to be durable, it is safe.
+    Written,
+    /// It is not done, and nothing of it was kept.
+    Failed(StoreFault),
+}
+
+/// Why the store could not do it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreFault {
+    /// The driver has as many operations waiting as it keeps.
+    Busy,
+    /// The disk is full.
+    Full,
+    /// The disk failed.
+    Broken,
+}
