@@ -8,6 +8,7 @@
 
 mod counters;
 mod endpoint;
+mod event_line;
 mod id;
 mod machine;
 mod outbox;
@@ -24,6 +25,7 @@ pub mod ring;
 pub mod wire;
 
 pub use counters::{Counter, VisitCounter};
+pub use event_line::{EVENTS_VERSION, EventLine};
 pub use endpoint::{Bound, Endpoints, Listener, Socket, Space};
 pub use id::{Base, Id, ParseIdError, Short, hash};
 pub use machine::{Machine, Refusal};

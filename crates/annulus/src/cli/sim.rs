@@ -8,7 +8,7 @@ pub(crate) struct Sim {}
 
 impl Sim {
     /// Runs it.
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, _json: bool) -> anyhow::Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     }
 }
