@@ -17,6 +17,8 @@ mod stream;
 mod tag;
 mod time;
 
+pub mod contract;
+pub mod ping;
 pub mod ring;
 pub mod wire;
 
