@@ -72,7 +72,7 @@ fn inputs_may_follow_without_draining<S: Subject>(subject: &S) {
             let _ = rig.datagram(socket, from, &bytes);
         }
         for (index, (listener, bytes)) in subject.streams().into_iter().enumerate() {
-            let _ = speak(rig, fresh_stream(index), listener, &[&bytes], true);
+            let _ = speak(rig, fresh_stream(index, listener), listener, &[&bytes], true);
         }
         rig.drain();
     }
@@ -168,7 +168,7 @@ fn bad_streams_are_as_good_as_reset<S: Subject>(subject: &S) {
 /// Says `chunks` and a FIN on a new stream; if the machine refuses some of it, compares it with one whose peer
 /// reset the stream just before.
 fn refuses_cleanly<S: Subject>(subject: &S, rig: &Rig<S::M>, listener: ListenerId, chunks: &[&[u8]]) -> bool {
-    let stream = fresh_stream(0);
+    let stream = fresh_stream(0, listener);
     let mut spoiled = rig.clone();
     let Err((said, _)) = speak(&mut spoiled, stream, listener, chunks, true) else { return false };
     let abort = format!("Abort {stream}");
@@ -214,9 +214,9 @@ fn lived<S: Subject>(subject: &S) -> Rig<S::M> {
     rig
 }
 
-/// A stream that no life of a subject uses.
-fn fresh_stream(index: usize) -> StreamId {
-    StreamId::accepted(1_000_000 + index as u64)
+/// A stream to this listener that no life of a subject uses.
+fn fresh_stream(index: usize, listener: ListenerId) -> StreamId {
+    StreamId::accepted(1_000_000 + index as u64).in_service(listener.service())
 }
 
 /// Every truncation of `bytes`, `bytes` with one more, and `bytes` with each bit flipped.

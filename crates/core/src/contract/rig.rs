@@ -168,7 +168,7 @@ impl<M: Machine> Rig<M> {
     #[must_use]
     pub fn counted(&self) -> u64 {
         let mut sum = 0;
-        self.machine.counters(&mut |_, _, value| sum += value);
+        self.machine.counters(&mut |counter| sum += counter.value);
         sum
     }
 
