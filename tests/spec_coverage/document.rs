@@ -92,10 +92,10 @@ impl Document {
         for (line, text) in (1..).zip(text.lines()) {
             if text.starts_with("## ") {
                 section = text.trim_end();
-            } else if let Some(item) = text.strip_prefix("- **") {
-                if let Err(what) = document.item(section, item) {
-                    document.errors.push(format!("{path}:{line}: {what}"));
-                }
+            } else if let Some(item) = text.strip_prefix("- **")
+                && let Err(what) = document.item(section, item)
+            {
+                document.errors.push(format!("{path}:{line}: {what}"));
             }
         }
         document

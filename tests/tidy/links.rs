@@ -51,10 +51,10 @@ fn links(text: &str) -> Vec<(usize, &str)> {
         if in_code {
             continue;
         }
-        if let Some((label, target)) = text.trim().strip_prefix('[').and_then(|rest| rest.split_once("]: ")) {
-            if !label.contains(']') {
-                found.push((line, target.trim()));
-            }
+        if let Some((label, target)) = text.trim().strip_prefix('[').and_then(|rest| rest.split_once("]: "))
+            && !label.contains(']')
+        {
+            found.push((line, target.trim()));
         }
         found.extend(inline_targets(text).into_iter().map(|target| (line, target)));
     }
