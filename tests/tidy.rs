@@ -7,6 +7,8 @@ mod source;
 mod code;
 #[path = "tidy/layout.rs"]
 mod layout;
+#[path = "tidy/lessons.rs"]
+mod lessons;
 #[path = "tidy/links.rs"]
 mod links;
 #[path = "tidy/manifests.rs"]
@@ -53,6 +55,7 @@ fn the_tree_is_tidy() {
         problems.extend(links::check(file, |path| root.join(path).exists()));
     }
     problems.extend(layout::check(&files));
+    problems.extend(lessons::check(&files));
     let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert!(problems.is_empty(), "{} to tidy up:\n{}", list.len(), list.join("\n"));
 }

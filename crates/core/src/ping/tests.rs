@@ -150,6 +150,16 @@ fn pi_3_nodes_that_start_together_do_not_ping_together() {
 }
 
 #[test]
+fn pi_3_a_busy_node_pings_all_the_same() {
+    let mut rig = rig(&config());
+    for sequence in 0..1_000 {
+        rig.datagram(UDP, addr(5), &bytes(Message::Ping { sequence })).unwrap();
+        rig.advance(SECOND / 100);
+    }
+    assert_eq!(rig.machine.counted().pings_sent, 10, "what comes in does not postpone what is due");
+}
+
+#[test]
 fn pi_4_a_sequence_is_never_used_twice() {
     let mut rig = rig(&Config { peers: vec![addr(2), addr(3)], ..config() });
     rig.advance(20 * SECOND);
