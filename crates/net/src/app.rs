@@ -45,10 +45,12 @@ impl<M: Machine> App<M> {
         let (ended, end) = watch::channel(None);
         let control = Signal::new(ready, Token::Control);
         let wish = Arc::new(Wish::new(control.clone()));
-        let shared = Arc::new(Shared { bound, subscribers: Subscribers::new(options.events_max) });
+        let signal = Signal::new(ready, Token::Commands);
+        let subscribers = Subscribers::new(options.events_max);
+        let shared = Arc::new(Shared { commands: signal.clone(), bound, subscribers });
         let handle = Handle::new(asks, ask_counters, Arc::clone(&shared), end, Arc::clone(&wish));
         let app = Self {
-            signal: Signal::new(ready, Token::Commands),
+            signal,
             control,
             wish,
             commands,

@@ -40,7 +40,7 @@ impl<M: Machine> Handle<M> {
     pub async fn command(&self, command: M::Command) -> Result<M::Reply, Stopped> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Ask { command, reply }).await.map_err(|_| Stopped)?;
-        answer.await.map_err(|_| Stopped)
+        self.pending(answer).reply().await
     }
 
     /// Gives a command only if it need not wait for others; the reply comes as before.
@@ -50,7 +50,7 @@ impl<M: Machine> Handle<M> {
     pub fn try_command(&self, command: M::Command) -> Result<Pending<M>, TryCommandError<M::Command>> {
         let (reply, answer) = oneshot::channel();
         match self.commands.try_send(Ask { command, reply }) {
-            Ok(()) => Ok(Pending(answer)),
+            Ok(()) => Ok(self.pending(answer)),
             Err(mpsc::error::TrySendError::Full(ask)) => Err(TryCommandError::Full(ask.command)),
             Err(mpsc::error::TrySendError::Closed(ask)) => Err(TryCommandError::Stopped(ask.command)),
         }
@@ -96,6 +96,10 @@ impl<M: Machine> Handle<M> {
         let mut ended = self.ended.clone();
         // It fails only if the driver was dropped without a word: with its runtime, or by a panic of the machine.
         ended.wait_for(Option::is_some).await.ok().and_then(|ended| *ended).unwrap_or(Ended::Dropped)
+    }
+
+    fn pending(&self, answer: oneshot::Receiver<M::Reply>) -> Pending<M> {
+        Pending { answer, given_up: Some(self.shared.commands.clone()) }
     }
 }
 
@@ -148,15 +152,30 @@ pub enum TryCommandError<C> {
 
 /// A reply on its way, from [`Handle::try_command`].
 #[derive(Debug)]
-pub struct Pending<M: Machine>(oneshot::Receiver<M::Reply>);
+pub struct Pending<M: Machine> {
+    answer: oneshot::Receiver<M::Reply>,
+    /// Raised when nobody waits any more: the driver may have kept others waiting for this one.
+    given_up: Option<Signal>,
+}
 
 impl<M: Machine> Pending<M> {
     /// Waits for it.
     ///
     /// # Errors
     /// If the machine has ended before it replied.
-    pub async fn reply(self) -> Result<M::Reply, Stopped> {
-        self.0.await.map_err(|_| Stopped)
+    pub async fn reply(mut self) -> Result<M::Reply, Stopped> {
+        let reply = (&mut self.answer).await.map_err(|_| Stopped);
+        self.given_up = None;
+        reply
+    }
+}
+
+impl<M: Machine> Drop for Pending<M> {
+    fn drop(&mut self) {
+        if let Some(commands) = self.given_up.take() {
+            self.answer.close();
+            commands.raise();
+        }
     }
 }
 
@@ -169,6 +188,8 @@ pub(crate) struct Ask<M: Machine> {
 /// What handles and driver look at together.
 #[derive(Debug)]
 pub(crate) struct Shared<M: Machine> {
+    /// The waker of the commands.
+    pub(crate) commands: Signal,
     pub(crate) bound: Bound,
     pub(crate) subscribers: Subscribers<M>,
 }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::ops::Bound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use annulus_core::{Space, SpaceId, StoreFault};
 use redb::backends::InMemoryBackend;
@@ -108,7 +108,12 @@ fn open(store: &Store, spaces: &[(SpaceId, String)]) -> Result<redb::Database, r
     builder.set_cache_size(CACHE_BYTES);
     let database = match store {
         Store::Memory => builder.create_with_backend(InMemoryBackend::new())?,
-        Store::File(path) => builder.create(path)?,
+        Store::File(path) => {
+            if !path.exists() {
+                create(&builder, path)?;
+            }
+            builder.open(path)?
+        }
         Store::Backend(make) => builder.create_with_backend(Boxed(make().map_err(redb::Error::Io)?))?,
     };
     let present = database.begin_read()?;
@@ -124,6 +129,25 @@ fn open(store: &Store, spaces: &[(SpaceId, String)]) -> Result<redb::Database, r
         transaction.commit()?;
     }
     Ok(database)
+}
+
+/// Makes the file under another name first: the database cannot be opened if the power goes while it is being made,
+/// and a node must not be stuck with such a file for ever.
+fn create(builder: &redb::Builder, path: &Path) -> Result<(), redb::Error> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    drop(builder.create(&unfinished)?);
+    std::fs::rename(&unfinished, path)?;
+    // The name is safe when the directory is. Not every system can sync one; then nothing more can be done.
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Ok(directory) = std::fs::File::open(directory.unwrap_or(Path::new("."))) {
+        let _ = directory.sync_all();
+    }
+    Ok(())
 }
 
 fn definition(name: &str) -> Definition<'_> {

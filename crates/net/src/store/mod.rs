@@ -7,6 +7,11 @@
 mod database;
 mod worker;
 
+#[cfg(test)]
+mod medium;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;

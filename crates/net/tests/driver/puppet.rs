@@ -249,7 +249,7 @@ impl Machine for Puppet {
             out.event(Saw::Timeout);
             if self.state.stopping && self.stop_timers > 0 {
                 self.stop_timers -= 1;
-                self.state.timer = Some(now.mono + Duration::from_millis(5));
+                self.state.timer = (self.stop_timers > 0).then_some(now.mono + Duration::from_millis(5));
             }
         }
     }
@@ -334,7 +334,7 @@ impl Stage {
         }
         let mut rest = Vec::new();
         while let Some(event) = self.events.try_next() {
-            if *event != Saw::Command {
+            if *event != Saw::Command && *event != Saw::Start {
                 rest.push(Saw::clone(&event));
             }
         }
