@@ -70,8 +70,10 @@ fn a_client_that_comes_back_misses_nothing() {
     let start = red.json(&["info"])["started_micros"].as_u64().unwrap();
     let after = format!("{start:x}-0");
     let lines = red.stdout(&["monitor", "--count", "3", "--after", &after, "--json"]);
-    let seqs: Vec<u64> =
-        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap()).collect();
+    let seqs: Vec<u64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap())
+        .collect();
     assert_eq!(seqs, [1, 2, 3]);
 }
 
@@ -79,7 +81,19 @@ fn a_client_that_comes_back_misses_nothing() {
 fn who_was_away_too_long_is_told() {
     let (red, blue) = (own_ip(), own_ip());
     let peers = format!("ping.peers={blue}:7001");
-    let red = Agent::start_on(red, &["--set", &peers, "--set", "http.events_kept=2", "--set", "ping.interval=20ms", "--set", "ping.timeout=10ms"]);
+    let red = Agent::start_on(
+        red,
+        &[
+            "--set",
+            &peers,
+            "--set",
+            "http.events_kept=2",
+            "--set",
+            "ping.interval=20ms",
+            "--set",
+            "ping.timeout=10ms",
+        ],
+    );
     let start = red.json(&["info"])["started_micros"].as_u64().unwrap();
     red.stdout(&["monitor", "--count", "5", "--json"]);
     let text = red.stdout(&["monitor", "--count", "1", "--after", &format!("{start:x}-1")]);
@@ -115,7 +129,9 @@ fn the_description_of_the_api_is_true() {
         assert!(routes.contains(&route), "{routes:?}");
     }
     // Every GET it describes answers with a status and a content type that it describes.
-    for (path, methods) in paths.iter().filter(|(path, methods)| methods["get"].is_object() && *path != "/v1/events") {
+    for (path, methods) in
+        paths.iter().filter(|(path, methods)| methods["get"].is_object() && *path != "/v1/events")
+    {
         let (status, body) = red.request("GET", path, &[], "");
         let described = &methods["get"]["responses"][status.to_string()];
         assert!(described.is_object(), "{path} answers {status}: {body}");
@@ -139,20 +155,30 @@ fn assert_shape(description: &Value, schema: &Value, value: &Value) {
         Value::Object(fields) => {
             let properties = schema["properties"].as_object().expect("an object has described properties");
             for (name, value) in fields {
-                assert_shape(description, properties.get(name).unwrap_or_else(|| panic!("{name} is not described")), value);
+                assert_shape(
+                    description,
+                    properties.get(name).unwrap_or_else(|| panic!("{name} is not described")),
+                    value,
+                );
             }
             for name in schema["required"].as_array().into_iter().flatten() {
-                assert!(fields.contains_key(name.as_str().unwrap()), "{name} is required and missing");
+                assert!(
+                    fields.contains_key(name.as_str().expect("a name is text")),
+                    "{name} is required and missing"
+                );
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| assert_shape(description, &schema["items"], item)),
+        Value::Array(items) => {
+            items.iter().for_each(|item| assert_shape(description, &schema["items"], item));
+        }
         _ => assert!(!schema["properties"].is_object(), "a described object is none: {value}"),
     }
 }
 
 fn files(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("it is a directory");
     let mut names: Vec<String> =
-        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -175,23 +201,6 @@ fn sigterm_leaves_cleanly_and_the_identity_is_kept() {
 }
 
 #[test]
-fn a_stream_of_events_ends_when_the_agent_leaves() {
-    let mut agent = Agent::start(&[]);
-    let mut monitor = common::annulus(&["monitor", "--agent", &agent.http().to_string()])
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_until("somebody listens", || {
-        let (_, text) = agent.request("GET", "/metrics", &[], "");
-        text.contains("annulus_uptime_seconds").then_some(())
-    });
-    agent.signal("TERM");
-    assert_eq!(agent.wait(), Some(0));
-    let status = monitor.wait().unwrap();
-    assert_eq!(status.code(), Some(1));
-}
-
-#[test]
 fn the_count_survives_a_kill() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["--data-dir", dir.path().to_str().unwrap(), "--name", "red"];
@@ -204,7 +213,8 @@ fn the_count_survives_a_kill() {
     let mut red = red;
     red.wait();
     let red = Agent::start(&args);
-    let loaded = red.stdout(&["monitor", "--count", "1", "--event", "count_loaded", "--after", "0-0", "--json"]);
+    let loaded =
+        red.stdout(&["monitor", "--count", "1", "--event", "count_loaded", "--after", "0-0", "--json"]);
     let loaded: Value = serde_json::from_str(&loaded).unwrap();
     assert!(loaded["count"].as_u64() >= kept["count"].as_u64(), "{loaded} {kept}");
 }
@@ -216,7 +226,8 @@ fn config_show_tells_where_each_value_came_from() {
     let path = file.to_str().unwrap();
     stdout(&["config", "init", path]);
     std::fs::write(&file, "[ping]\ninterval = \"3s\"\n").unwrap();
-    let shown = json(&["config", "show", "--json", "--config", path, "--name", "red", "--set", "ping.timeout=100ms"]);
+    let shown =
+        json(&["config", "show", "--json", "--config", path, "--name", "red", "--set", "ping.timeout=100ms"]);
     let find = |name: &str| shown.as_array().unwrap().iter().find(|row| row["key"] == name).unwrap().clone();
     assert_eq!(find("ping.interval")["source"], path);
     assert_eq!(find("ping.timeout")["source"], "--set ping.timeout");
@@ -235,13 +246,10 @@ fn a_fresh_config_file_starts_an_agent() {
 
 #[test]
 fn a_token_opens_an_agent_beyond_loopback() {
-    let agent = Agent::start(&["--set", "http.token=secret", "--http", "0.0.0.0:0"]);
-    let line = {
-        let mut agent = agent;
-        agent.signal("TERM");
-        agent.wait_for_log("agent stopped")
-    };
-    assert!(line.contains("stopped"));
+    let mut agent = Agent::start(&["--set", "http.token=secret", "--http", "0.0.0.0:0"]);
+    agent.signal("TERM");
+    agent.wait_for_log("agent stopped");
+    assert_eq!(agent.wait(), Some(0));
 }
 
 #[test]
@@ -251,7 +259,19 @@ fn stand_alone_verbs_need_no_agent() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&["completions", shell]).contains("annulus"));
     }
-    for verb in ["agent", "info", "monitor", "ping", "config show", "config init", "demo", "sim ping", "decode", "completions", "version"] {
+    for verb in [
+        "agent",
+        "info",
+        "monitor",
+        "ping",
+        "config show",
+        "config init",
+        "demo",
+        "sim ping",
+        "decode",
+        "completions",
+        "version",
+    ] {
         let args: Vec<&str> = verb.split(' ').chain(["--help"]).collect();
         assert!(stdout(&args).contains("Example"), "{verb} --help shows an example");
     }

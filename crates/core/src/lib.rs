@@ -25,8 +25,8 @@ pub mod ring;
 pub mod wire;
 
 pub use counters::{Counter, VisitCounter};
-pub use event_line::{EVENTS_VERSION, EventLine};
 pub use endpoint::{Bound, Endpoints, Listener, Socket, Space};
+pub use event_line::{EVENTS_VERSION, EventLine};
 pub use id::{Base, Id, ParseIdError, Short, hash};
 pub use machine::{Machine, Refusal};
 pub use outbox::{Action, BatchWriter, Hex, Outbox, Queue};

@@ -25,8 +25,9 @@ impl DataDir {
             return Ok(Self { identity: Identity::random(), path: None, _lock: None });
         };
         let shown = path.display();
-        fs::create_dir_all(path)
-            .with_context(|| format!("cannot make the data directory {shown}; choose another with --data-dir"))?;
+        fs::create_dir_all(path).with_context(|| {
+            format!("cannot make the data directory {shown}; choose another with --data-dir")
+        })?;
         let lock = lock(path)?;
         let identity = identity(path)?;
         Ok(Self { identity, path: Some(path.into()), _lock: Some(lock) })
@@ -41,16 +42,22 @@ impl DataDir {
 /// Takes the lock. The system drops it with the process, however that ends, so a `kill -9` leaves nothing to clean.
 fn lock(path: &Path) -> anyhow::Result<File> {
     let file = path.join("lock");
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&file).with_context(|| {
-        format!("cannot write to the data directory {}; check its owner, or choose another with --data-dir", path.display())
-    })?;
+    let lock =
+        OpenOptions::new().create(true).truncate(false).write(true).open(&file).with_context(|| {
+            format!(
+                "cannot write to the data directory {}; check its owner, or choose another with --data-dir",
+                path.display()
+            )
+        })?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(fs::TryLockError::WouldBlock) => bail!(
             "another agent uses the data directory {}: stop it, or give this one its own with --data-dir",
             path.display()
         ),
-        Err(fs::TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", file.display())),
+        Err(fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", file.display()))
+        }
     }
 }
 

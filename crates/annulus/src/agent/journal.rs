@@ -136,7 +136,8 @@ mod tests {
             seen.push(line.to_string());
             at = next;
         }
-        let expected = [1, 2].map(|seq| format!(r#"{{"v":1,"seq":{seq},"at_micros":5,"node":"red","event":"x"}}"#));
+        let expected =
+            [1, 2].map(|seq| format!(r#"{{"v":1,"seq":{seq},"at_micros":5,"node":"red","event":"x"}}"#));
         assert_eq!(seen, expected);
         assert_eq!((journal.after(at), at), (Next::Wait, journal.end()));
     }

@@ -11,7 +11,8 @@ use crate::config::Settings;
 pub(crate) fn start(settings: &Settings) {
     let level = settings.text("log.level").unwrap_or("info");
     let wanted = std::env::var("RUST_LOG").unwrap_or_else(|_| level.to_owned());
-    let filter: Targets = wanted.parse().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
+    let filter: Targets =
+        wanted.parse().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let registry = tracing_subscriber::registry().with(filter);
     // A second start in one process keeps the first one's lines.

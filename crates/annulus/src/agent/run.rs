@@ -8,6 +8,7 @@ use annulus_core::node::Node;
 use annulus_net::{Ended, Events, Handle, Options};
 use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::data_dir::DataDir;
@@ -26,6 +27,8 @@ pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn live(settings: &Settings) -> anyhow::Result<()> {
+    // Before anything is opened: from here on a signal is a wish, not a death.
+    let mut signals = Signals::catch()?;
     let http = http_addr(settings)?;
     let machine = services::build(settings)?;
     let data = DataDir::open(settings.text("node.data_dir").map(std::path::Path::new))?;
@@ -40,7 +43,7 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
             service.addresses.iter().map(|at| format!("{}/{}", at.addr, at.transport)).collect();
         tracing::info!(service = service.name, at = addresses.join(" "), "service started");
     }
-    serve(listener, shared, node, leave).await
+    serve(listener, shared, node, leave, &mut signals).await
     // `data` is dropped last: the lock is held as long as anything of this node runs.
 }
 
@@ -50,6 +53,7 @@ async fn serve(
     shared: Shared,
     node: Handle<Node>,
     leave: watch::Sender<bool>,
+    signals: &mut Signals,
 ) -> anyhow::Result<()> {
     let mut leaving = shared.leaving.clone();
     let quit = async move {
@@ -58,10 +62,11 @@ async fn serve(
     };
     let api = Api::new(shared);
     tokio::spawn(keep_journal(api.clone(), node.events()));
-    let server = tokio::spawn(axum::serve(listener, http::app(api)).with_graceful_shutdown(quit).into_future());
+    let server =
+        tokio::spawn(axum::serve(listener, http::app(api)).with_graceful_shutdown(quit).into_future());
     let outcome = tokio::select! {
-        signal = signalled() => {
-            tracing::info!(signal = signal?, "leaving");
+        signal = signals.next() => {
+            tracing::info!(signal, "leaving");
             match node.stop().await {
                 Ended::Stopped => Ok(()),
                 Ended::GraceOver => {
@@ -86,15 +91,25 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
     }
 }
 
-/// Waits for SIGINT or SIGTERM.
-async fn signalled() -> anyhow::Result<&'static str> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    })
+/// SIGINT and SIGTERM, caught from the moment this is made.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        let catch = |kind| signal(kind).context("cannot catch signals");
+        Ok(Self { terminate: catch(SignalKind::terminate())?, interrupt: catch(SignalKind::interrupt())? })
+    }
+
+    /// The name of the first that comes.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
 }
 
 /// Where the API is to listen. Beyond loopback it is refused without a token.
@@ -111,7 +126,9 @@ fn http_addr(settings: &Settings) -> anyhow::Result<SocketAddr> {
 
 async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(addr).await.with_context(|| {
-        format!("cannot listen for HTTP on {addr}; is another agent there? choose another address with --http")
+        format!(
+            "cannot listen for HTTP on {addr}; is another agent there? choose another address with --http"
+        )
     })
 }
 

@@ -13,10 +13,24 @@ use ureq::{Agent, Body};
 #[derive(clap::Args)]
 pub(crate) struct AgentArgs {
     /// The HTTP address of the agent to talk to.
-    #[arg(long = "agent", global = true, value_name = "ADDR", env = "ANNULUS_AGENT", default_value = "127.0.0.1:7373", display_order = 901)]
+    #[arg(
+        long = "agent",
+        global = true,
+        value_name = "ADDR",
+        env = "ANNULUS_AGENT",
+        default_value = "127.0.0.1:7373",
+        display_order = 901
+    )]
     addr: SocketAddr,
     /// The bearer token of the agent, if it wants one.
-    #[arg(long, global = true, value_name = "TOKEN", env = "ANNULUS_TOKEN", hide_env_values = true, display_order = 902)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "ANNULUS_TOKEN",
+        hide_env_values = true,
+        display_order = 902
+    )]
     token: Option<String>,
 }
 
@@ -72,8 +86,9 @@ impl Client {
             return Err(refused(response));
         }
         let text = response.body_mut().read_to_string().context("the agent's answer broke off")?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{} answers, but not as an annulus agent does; check --agent", self.addr))
+        serde_json::from_str(&text).with_context(|| {
+            format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
+        })
     }
 
     fn reached(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {
@@ -97,7 +112,12 @@ impl Client {
 /// What the agent said when it said no.
 fn refused(mut response: Response<Body>) -> anyhow::Error {
     let status = response.status();
-    let body: Value = response.body_mut().read_to_string().ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let body: Value = response
+        .body_mut()
+        .read_to_string()
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
     match (body["error"]["message"].as_str(), body["error"]["hint"].as_str()) {
         (Some(message), Some(hint)) => anyhow!("{message}: {hint}"),
         _ => anyhow!("the agent answers {status}; is it one of annulus? check --agent"),
@@ -132,7 +152,9 @@ impl Events {
             let read = (&mut self.lines).take(LINE_BYTES_MAX).read_line(&mut line);
             match read.context("the stream of events broke off")? {
                 0 => return Ok(None),
-                read if read as u64 == LINE_BYTES_MAX => bail!("the agent sends an event without end; check --agent"),
+                read if read as u64 == LINE_BYTES_MAX => {
+                    bail!("the agent sends an event without end; check --agent")
+                }
                 _ => {}
             }
             match line.trim_end_matches(['\r', '\n']).split_once(':') {

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use serde_json::json;
@@ -42,7 +42,7 @@ impl ConfigVerb {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<()> {
         match self.verb {
             Verb::Show { settings } => show(*settings, output),
-            Verb::Init { file, force } => init(file, force, output),
+            Verb::Init { file, force } => init(&file, force, output),
         }
     }
 }
@@ -65,20 +65,25 @@ fn show(settings: SettingsArgs, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn init(file: PathBuf, force: bool, output: &Output) -> anyhow::Result<()> {
+fn init(file: &Path, force: bool, output: &Output) -> anyhow::Result<()> {
     if file.as_os_str() == "-" {
         output.line(config::template().trim_end());
         return Ok(());
     }
     let mut options = OpenOptions::new();
     let opened = if force {
-        options.create(true).truncate(true).write(true).open(&file)
+        options.create(true).truncate(true).write(true).open(file)
     } else {
-        options.create_new(true).write(true).open(&file)
+        options.create_new(true).write(true).open(file)
     };
-    let mut writer =
-        opened.with_context(|| format!("cannot write {}; choose another file, or add --force to replace it", file.display()))?;
+    let mut writer = opened.with_context(|| {
+        format!("cannot write {}; choose another file, or add --force to replace it", file.display())
+    })?;
     writer.write_all(config::template().as_bytes())?;
-    output.line(format!("wrote {}: edit it, then run `annulus agent --config {}`", file.display(), file.display()));
+    output.line(format!(
+        "wrote {}: edit it, then run `annulus agent --config {}`",
+        file.display(),
+        file.display()
+    ));
     Ok(())
 }

@@ -36,7 +36,10 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
     match protocol {
         Protocol::Ping => {
             let message = ping::decode(bytes).map_err(|error| {
-                anyhow::anyhow!("these {} bytes are no message of ping ({error}): check that they are whole", bytes.len())
+                anyhow::anyhow!(
+                    "these {} bytes are no message of ping ({error}): check that they are whole",
+                    bytes.len()
+                )
             })?;
             Ok(serde_json::to_value(message)?)
         }
@@ -47,10 +50,15 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
 fn unhex(text: &str) -> Result<Vec<u8>, UsageError> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
     if let Some(bad) = digits.iter().find(|c| !c.is_ascii_hexdigit()) {
-        return Err(UsageError(format!("{bad:?} is not a hexadecimal digit: write the packet with 0-9 and a-f")));
+        return Err(UsageError(format!(
+            "{bad:?} is not a hexadecimal digit: write the packet with 0-9 and a-f"
+        )));
     }
     if !digits.len().is_multiple_of(2) {
-        return Err(UsageError(format!("{} hexadecimal digits are no whole bytes: one is missing", digits.len())));
+        return Err(UsageError(format!(
+            "{} hexadecimal digits are no whole bytes: one is missing",
+            digits.len()
+        )));
     }
     let nibble = |c: char| c.to_digit(16).unwrap_or_default() as u8;
     Ok(digits.chunks(2).map(|pair| nibble(pair[0]) << 4 | nibble(pair[1])).collect())

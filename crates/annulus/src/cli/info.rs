@@ -24,7 +24,11 @@ impl Info {
         output.line(format!("http     {}", text("http")));
         for service in info["services"].as_array().into_iter().flatten() {
             let addresses = service["addresses"].as_array().into_iter().flatten().map(|at| {
-                format!("{}/{}", at["addr"].as_str().unwrap_or_default(), at["transport"].as_str().unwrap_or_default())
+                format!(
+                    "{}/{}",
+                    at["addr"].as_str().unwrap_or_default(),
+                    at["transport"].as_str().unwrap_or_default()
+                )
             });
             let name = service["name"].as_str().unwrap_or_default();
             output.line(format!("{name:<8} {}", addresses.collect::<Vec<_>>().join(" ")));

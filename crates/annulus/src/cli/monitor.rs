@@ -66,8 +66,10 @@ impl Monitor {
 /// `12:00:00.123456 red ping.ping_answered peer=… rtt_micros=…`
 fn readable(fields: &Map<String, Value>) -> String {
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
-    let at = UNIX_EPOCH + Duration::from_micros(fields.get("at_micros").and_then(Value::as_u64).unwrap_or_default());
-    let mut line = format!("{DIM}{}{DIM:#} {} {}.{}", clock(at), text("node"), text("protocol"), text("event"));
+    let at = UNIX_EPOCH
+        + Duration::from_micros(fields.get("at_micros").and_then(Value::as_u64).unwrap_or_default());
+    let mut line =
+        format!("{DIM}{}{DIM:#} {} {}.{}", clock(at), text("node"), text("protocol"), text("event"));
     let head = ["v", "seq", "at_micros", "node", "service", "protocol", "event"];
     for (key, value) in fields.iter().filter(|(key, _)| !head.contains(&key.as_str())) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

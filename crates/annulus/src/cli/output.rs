@@ -83,7 +83,8 @@ mod tests {
     fn columns_line_up_whatever_colours_they_have() {
         let rows = vec![vec![format!("{GOOD}up{GOOD:#}"), "1".into()], vec!["vanished".into(), "22".into()]];
         let lines = table(&["STATE", "N"], &rows);
-        let plain: Vec<String> = lines.iter().map(|line| anstream::adapter::strip_str(line).to_string()).collect();
+        let plain: Vec<String> =
+            lines.iter().map(|line| anstream::adapter::strip_str(line).to_string()).collect();
         assert_eq!(plain, ["STATE     N", "up        1", "vanished  22"]);
     }
 }

@@ -34,7 +34,10 @@ impl Ping {
                 output.json(&answer);
             } else {
                 let rtt = answer["rtt_ms"].as_f64().unwrap_or_default();
-                output.line(format!("{to} answered over {} in {rtt:.3} ms", if self.tcp { "tcp" } else { "udp" }));
+                output.line(format!(
+                    "{to} answered over {} in {rtt:.3} ms",
+                    if self.tcp { "tcp" } else { "udp" }
+                ));
             }
         }
         Ok(())

@@ -11,11 +11,14 @@ pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut found = Vec::new();
     for (section, value) in table {
         let toml::Value::Table(keys) = value else {
-            return Err(format!("{section:?} stands outside a section: write it under [node] or another section"));
+            return Err(format!(
+                "{section:?} stands outside a section: write it under [node] or another section"
+            ));
         };
         for (name, value) in keys {
             let key = format!("{section}.{name}");
-            let value = plain(&value).ok_or_else(|| format!("{key} is neither a value nor a list of values"))?;
+            let value =
+                plain(&value).ok_or_else(|| format!("{key} is neither a value nor a list of values"))?;
             found.push((key, value));
         }
     }
@@ -49,7 +52,8 @@ pub(crate) fn template() -> String {
             section = own;
             let _ = write!(text, "\n[{section}]\n");
         }
-        let _ = write!(text, "# {} ({})\n# {name} = {}\n", key.help, key.kind.hint(), written(key, key.default));
+        let _ =
+            write!(text, "# {} ({})\n# {name} = {}\n", key.help, key.kind.hint(), written(key, key.default));
     }
     text
 }
@@ -87,8 +91,11 @@ mod tests {
 
     #[test]
     fn lists_numbers_and_texts_are_read() {
-        let found = parse("[ping]\npeers = [\"127.0.0.2:1\", \"127.0.0.3:1\"]\nport = 7\ninterval = \"2s\"\n").unwrap();
-        let expected = [("ping.peers", "127.0.0.2:1,127.0.0.3:1"), ("ping.port", "7"), ("ping.interval", "2s")];
+        let found =
+            parse("[ping]\npeers = [\"127.0.0.2:1\", \"127.0.0.3:1\"]\nport = 7\ninterval = \"2s\"\n")
+                .unwrap();
+        let expected =
+            [("ping.peers", "127.0.0.2:1,127.0.0.3:1"), ("ping.port", "7"), ("ping.interval", "2s")];
         for (name, value) in expected {
             assert!(found.contains(&(name.into(), value.into())), "{name}: {found:?}");
         }

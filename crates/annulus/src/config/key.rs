@@ -59,7 +59,9 @@ impl Kind {
                 Ok(_) => Ok(()),
                 Err(_) => Err("give a duration with its unit, such as 200ms, 10s or 1h".into()),
             },
-            Self::Ip => value.parse::<IpAddr>().map(drop).map_err(|_| "give an IP address, such as 127.0.0.1".into()),
+            Self::Ip => {
+                value.parse::<IpAddr>().map(drop).map_err(|_| "give an IP address, such as 127.0.0.1".into())
+            }
             Self::Addr => check_addr(value),
             Self::Addrs => items(value).try_for_each(check_addr),
             Self::Choice(words) => check_word(value, words),

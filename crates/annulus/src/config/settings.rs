@@ -112,7 +112,8 @@ impl Settings {
             settings.set(key, value, &Source::Flag((*flag).into()))?;
         }
         for assignment in &layers.sets {
-            let (key, value) = assignment.split_once('=').ok_or_else(|| ConfigError::NoValue(assignment.clone()))?;
+            let (key, value) =
+                assignment.split_once('=').ok_or_else(|| ConfigError::NoValue(assignment.clone()))?;
             settings.set(key.trim(), value.trim(), &Source::Flag(format!("--set {}", key.trim())))?;
         }
         Ok(settings)
@@ -136,7 +137,8 @@ impl Settings {
 
     /// A number; it always has a value.
     pub(crate) fn number<N: TryFrom<u64>>(&self, key: &str) -> N {
-        let number: u64 = self.text(key).and_then(|text| text.parse().ok()).expect("a number was checked when set");
+        let number: u64 =
+            self.text(key).and_then(|text| text.parse().ok()).expect("a number was checked when set");
         N::try_from(number).ok().expect("the range of the key fits its use")
     }
 
@@ -168,8 +170,10 @@ impl Settings {
     fn load_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigError::Unreadable { path: path.into(), error })?;
-        let found = file::parse(&text)
-            .map_err(|problem| ConfigError::Malformed { path: path.into(), problem: problem.trim().into() })?;
+        let found = file::parse(&text).map_err(|problem| ConfigError::Malformed {
+            path: path.into(),
+            problem: problem.trim().into(),
+        })?;
         let source = Source::File(path.into());
         found.iter().try_for_each(|(key, value)| self.set(key, value, &source))
     }
@@ -215,7 +219,9 @@ const PROGRAM_VARIABLES: &[&str] = &["ANNULUS_CONFIG", "ANNULUS_AGENT", "ANNULUS
 fn unknown(name: &str, from: Source) -> ConfigError {
     let nearest = KEYS.iter().min_by_key(|key| strsim::damerau_levenshtein(key.name, name));
     let hint = match nearest {
-        Some(key) if strsim::damerau_levenshtein(key.name, name) <= 4 => format!("did you mean {:?}?", key.name),
+        Some(key) if strsim::damerau_levenshtein(key.name, name) <= 4 => {
+            format!("did you mean {:?}?", key.name)
+        }
         _ => "`annulus config show` lists all keys".into(),
     };
     ConfigError::UnknownKey { key: name.into(), from, hint }
@@ -225,7 +231,11 @@ fn unknown(name: &str, from: Source) -> ConfigError {
 mod tests {
     use super::*;
 
-    fn load(file: Option<&str>, environment: &[(&str, &str)], sets: &[&str]) -> Result<Settings, ConfigError> {
+    fn load(
+        file: Option<&str>,
+        environment: &[(&str, &str)],
+        sets: &[&str],
+    ) -> Result<Settings, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
         let path = file.map(|text| {
             let path = dir.path().join("annulus.toml");
@@ -244,7 +254,8 @@ mod tests {
     #[test]
     fn flags_beat_the_environment_which_beats_the_file_which_beats_the_default() {
         let file = Some("[ping]\ninterval = \"2s\"\ntimeout = \"20ms\"\nport = 2\n");
-        let environment = [("ANNULUS_PING_INTERVAL", "3s"), ("ANNULUS_PING_TIMEOUT", "30ms"), ("PATH", "/bin")];
+        let environment =
+            [("ANNULUS_PING_INTERVAL", "3s"), ("ANNULUS_PING_TIMEOUT", "30ms"), ("PATH", "/bin")];
         let settings = load(file, &environment, &["ping.interval=4s"]).unwrap();
         assert_eq!(settings.duration("ping.interval"), Duration::from_secs(4));
         assert_eq!(settings.duration("ping.timeout"), Duration::from_millis(30));

@@ -27,13 +27,23 @@ pub(crate) struct ErrorBody {
 
 impl ApiError {
     /// An error with this status and code.
-    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
         Self { status: status.as_u16(), code, message: message.into(), hint: hint.into() }
     }
 
     /// The node has ended or is about to.
     pub(crate) fn stopping() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", "the agent is stopping", "start it again and retry")
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "the agent is stopping",
+            "start it again and retry",
+        )
     }
 
     /// The service was not asked to run here.
@@ -63,7 +73,12 @@ pub(crate) async fn no_such_route(uri: Uri) -> ApiError {
 /// There is something at this path, but not for this method.
 pub(crate) async fn wrong_method(uri: Uri) -> ApiError {
     let message = format!("{} is not used with this method", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message, "GET /v1/openapi.json lists all routes")
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "wrong_method",
+        message,
+        "GET /v1/openapi.json lists all routes",
+    )
 }
 
 /// A JSON body; one that cannot be read is refused in the form of all errors.

@@ -68,9 +68,11 @@ fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// A browser tells with every request that changes something which site made it.
 fn check_same_site(headers: &HeaderMap) -> Result<(), ApiError> {
-    let cross_site = text(headers, "sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+    let cross_site =
+        text(headers, "sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
     let host = text(headers, header::HOST).unwrap_or_default();
-    let foreign = text(headers, header::ORIGIN).is_some_and(|origin| origin.split("://").nth(1) != Some(host));
+    let foreign =
+        text(headers, header::ORIGIN).is_some_and(|origin| origin.split("://").nth(1) != Some(host));
     if !cross_site && !foreign {
         return Ok(());
     }

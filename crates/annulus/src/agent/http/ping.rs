@@ -112,7 +112,7 @@ async fn ping_once(
 ))]
 async fn peers(State(api): State<Api>) -> Result<Json<Vec<Peer>>, ApiError> {
     match ask(&api, ping::Command::Peers).await? {
-        ping::Reply::Peers(peers) => Ok(Json(peers.into_iter().map(shown).collect())),
+        ping::Reply::Peers(peers) => Ok(Json(peers.iter().map(shown).collect())),
         _ => Err(ApiError::stopping()),
     }
 }
@@ -126,7 +126,7 @@ async fn ask(api: &Api, command: ping::Command) -> Result<ping::Reply, ApiError>
     }
 }
 
-fn shown(peer: ping::PeerStatus) -> Peer {
+fn shown(peer: &ping::PeerStatus) -> Peer {
     Peer {
         addr: peer.addr,
         state: peer.state,

@@ -60,7 +60,8 @@ impl Cluster {
         let addr = |number: u8| SocketAddr::from((Ipv4Addr::new(127, 0, 0, number), port));
         let members =
             (1..=nodes).map(|number| Member { addr: addr(number), life: None, count: 0, peers: Vec::new() });
-        let dir = tempfile::tempdir().context("cannot make a directory for the stores; set TMPDIR to one you can write")?;
+        let dir = tempfile::tempdir()
+            .context("cannot make a directory for the stores; set TMPDIR to one you can write")?;
         let mut cluster = Self { members: members.collect(), news: VecDeque::new(), dir };
         cluster.revive_all()?;
         Ok(cluster)
@@ -132,7 +133,8 @@ impl Cluster {
         let peers = self.members.iter().map(|member| member.addr).filter(|peer| *peer != addr).collect();
         let config = Config { bind: addr, peers, ..Config::default() };
         let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| anyhow::anyhow!("the system gives no randomness: {error}"))?;
+        getrandom::fill(&mut seed)
+            .map_err(|error| anyhow::anyhow!("the system gives no randomness: {error}"))?;
         let store = Store::File(self.dir.path().join(format!("{}.redb", addr.ip())));
         let handle = annulus_net::spawn(Ping::new(&config, seed)?, Options::with_store(store))?;
         let events = handle.events();
