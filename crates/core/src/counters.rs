@@ -1,5 +1,7 @@
 //! Counters: what a machine has done, and what it refused to do, as numbers.
 
+use crate::tag::Service;
+
 /// Declares a struct of `u64` counters, each with the sentence that explains it to whoever reads the metrics.
 ///
 /// ```
@@ -14,7 +16,7 @@
 /// let mut counters = Counters::default();
 /// counters.malformed += 1;
 /// let mut seen = Vec::new();
-/// counters.visit(&mut |name, help, value| seen.push((name, help, value)));
+/// counters.visit(&mut |counter| seen.push((counter.name, counter.help, counter.value)));
 /// assert_eq!(seen, [("malformed", "Datagrams that were not a message.", 1)]);
 /// ```
 #[macro_export]
@@ -25,13 +27,31 @@ macro_rules! counters {
         $vis struct $name { $(#[doc = $help] pub $field: u64,)+ }
 
         impl $name {
-            /// Shows every counter: its name, its meaning and its value.
+            /// Shows every counter.
             pub fn visit(&self, visit: $crate::VisitCounter<'_>) {
-                $(visit(stringify!($field), $help.trim(), self.$field);)+
+                $(visit($crate::Counter {
+                    service: $crate::Service(0),
+                    name: stringify!($field),
+                    help: $help.trim(),
+                    value: self.$field,
+                });)+
             }
         }
     };
 }
 
-/// Called with the name, the meaning and the value of a counter.
-pub type VisitCounter<'a> = &'a mut dyn FnMut(&'static str, &'static str, u64);
+/// One counter, as shown to whoever reads the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Whose it is.
+    pub service: Service,
+    /// Its name, unique within the service.
+    pub name: &'static str,
+    /// What it means.
+    pub help: &'static str,
+    /// How much it is.
+    pub value: u64,
+}
+
+/// Is shown one counter after the other.
+pub type VisitCounter<'a> = &'a mut dyn FnMut(Counter);

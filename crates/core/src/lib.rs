@@ -17,10 +17,13 @@ mod stream;
 mod tag;
 mod time;
 
+pub mod contract;
+pub mod node;
+pub mod ping;
 pub mod ring;
 pub mod wire;
 
-pub use counters::VisitCounter;
+pub use counters::{Counter, VisitCounter};
 pub use endpoint::{Bound, Endpoints, Listener, Socket, Space};
 pub use id::{Base, Id, ParseIdError, Short, hash};
 pub use machine::{Machine, Refusal};

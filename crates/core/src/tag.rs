@@ -88,7 +88,7 @@ tagged! {
 }
 tagged! {
     /// A stream. Who opens it allots the number: machines even ones, drivers (for accepted streams) odd ones, so
-    /// that neither has to ask the other. A number is never used twice in the life of a machine.
+    /// that neither has to ask the other. Each counts upwards; a number is never used twice in the life of a machine.
     StreamId(u64)
 }
 tagged! {

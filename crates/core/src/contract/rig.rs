@@ -1,0 +1,227 @@
+//! A driver of one machine for tests: no network, a store in memory that answers at once, and a log.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use crate::endpoint::Bound;
+use crate::machine::{Machine, Refusal};
+use crate::outbox::{Action, Queue};
+use crate::store::{StoreOp, StoreReply, StoreResult};
+use crate::stream::StreamEvent;
+use crate::tag::{OpId, RequestId, SocketId, SpaceId, StreamId};
+use crate::time::{Instant, Now, Wall};
+
+/// Runs one machine by hand and writes down what it wants.
+///
+/// Cloning a rig forks the world: what is done to one copy does not touch the other.
+pub struct Rig<M: Machine> {
+    /// The machine itself.
+    pub machine: M,
+    /// Time as the machine sees it; it moves only when told to.
+    pub now: Now,
+    /// Everything the machine put out, one line per action.
+    pub log: Vec<String>,
+    /// What is in the store.
+    pub disk: BTreeMap<(SpaceId, Vec<u8>), Vec<u8>>,
+    queue: Queue<M>,
+    holding: bool,
+    requests: u64,
+}
+
+impl<M: Machine + Clone> Clone for Rig<M> {
+    /// # Panics
+    /// If actions wait: [`Rig::drain`] first.
+    fn clone(&self) -> Self {
+        assert!(self.queue.is_empty(), "a rig is forked only when its actions are taken");
+        Self {
+            machine: self.machine.clone(),
+            now: self.now,
+            log: self.log.clone(),
+            disk: self.disk.clone(),
+            queue: Queue::new(),
+            holding: self.holding,
+            requests: self.requests,
+        }
+    }
+}
+
+impl<M: Machine> Rig<M> {
+    /// A machine that has not started yet, with an empty store.
+    #[must_use]
+    pub fn new(machine: M) -> Self {
+        Self {
+            machine,
+            now: Now::new(Instant::from_micros(1_000_000), Wall::from_micros(1_700_000_000_000_000)),
+            log: Vec::new(),
+            disk: BTreeMap::new(),
+            queue: Queue::new(),
+            holding: false,
+            requests: 0,
+        }
+    }
+
+    /// Starts it on the addresses it asked for, and lets it load.
+    pub fn start(&mut self) {
+        let endpoints = self.machine.endpoints();
+        let bound = Bound {
+            sockets: endpoints.sockets.iter().map(|socket| (socket.id, socket.bind)).collect(),
+            listeners: endpoints.listeners.iter().map(|listener| (listener.id, listener.bind)).collect(),
+        };
+        self.machine.handle_start(self.now, &bound, &mut self.queue.outbox());
+        self.settle();
+    }
+
+    /// From here on actions wait until [`Rig::drain`].
+    pub fn hold(&mut self) {
+        self.holding = true;
+    }
+
+    /// Lets time pass, waking the machine whenever it asked for it.
+    pub fn advance(&mut self, by: Duration) {
+        let until = self.now.mono + by;
+        while let Some((at, _)) = self.machine.poll_timeout().filter(|(at, _)| *at <= until) {
+            self.set_time(at.max(self.now.mono));
+            self.wake();
+        }
+        self.set_time(until);
+    }
+
+    /// Lets time pass without waking the machine.
+    pub fn sleep(&mut self, by: Duration) {
+        self.set_time(self.now.mono + by);
+    }
+
+    /// Wakes the machine, whether it asked for it or not.
+    pub fn wake(&mut self) {
+        self.machine.handle_timeout(self.now, &mut self.queue.outbox());
+        self.settle();
+    }
+
+    /// Brings a datagram.
+    ///
+    /// # Errors
+    /// As the machine says.
+    pub fn datagram(&mut self, socket: SocketId, from: SocketAddr, bytes: &[u8]) -> Result<(), Refusal> {
+        let outcome = self.machine.handle_datagram(self.now, socket, from, bytes, &mut self.queue.outbox());
+        self.settle();
+        outcome
+    }
+
+    /// Brings news of a stream.
+    ///
+    /// # Errors
+    /// As the machine says.
+    pub fn stream(&mut self, stream: StreamId, event: StreamEvent<'_>) -> Result<(), Refusal> {
+        let outcome = self.machine.handle_stream(self.now, stream, event, &mut self.queue.outbox());
+        self.settle();
+        outcome
+    }
+
+    /// Gives a command; its reply appears in the log under the number returned.
+    pub fn command(&mut self, command: M::Command) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.machine.handle_command(self.now, request, command, &mut self.queue.outbox());
+        self.settle();
+        request
+    }
+
+    /// Answers a store operation by hand.
+    pub fn stored(&mut self, op: OpId, result: StoreResult<'_>) {
+        self.machine.handle_stored(self.now, StoreReply { op, result }, &mut self.queue.outbox());
+        self.settle();
+    }
+
+    /// Asks the machine to end.
+    pub fn stop(&mut self) {
+        self.machine.handle_stop(self.now, &mut self.queue.outbox());
+        self.settle();
+    }
+
+    /// Takes all actions that wait; their store operations are answered at once.
+    pub fn drain(&mut self) {
+        loop {
+            let mut answers = Vec::new();
+            while let Some(action) = self.queue.next() {
+                self.log.push(format!("{action:?}"));
+                if let Action::Store { op, request } = action {
+                    answers.push((op, perform(&mut self.disk, request)));
+                }
+            }
+            if answers.is_empty() {
+                return;
+            }
+            for (op, answer) in answers {
+                let reply = StoreReply { op, result: answer.result() };
+                self.machine.handle_stored(self.now, reply, &mut self.queue.outbox());
+            }
+        }
+    }
+
+    /// The log so far; it begins anew.
+    pub fn take_log(&mut self) -> Vec<String> {
+        core::mem::take(&mut self.log)
+    }
+
+    /// The sum of all counters.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        let mut sum = 0;
+        self.machine.counters(&mut |counter| sum += counter.value);
+        sum
+    }
+
+    fn settle(&mut self) {
+        if !self.holding {
+            self.drain();
+        }
+    }
+
+    fn set_time(&mut self, to: Instant) {
+        let passed = crate::time::micros(to.since(self.now.mono));
+        self.now = Now::new(to, Wall::from_micros(self.now.wall.as_micros().saturating_add(passed)));
+    }
+}
+
+enum Answer {
+    Value(Option<Vec<u8>>),
+    Page(Vec<(Vec<u8>, Vec<u8>)>, bool),
+    Written,
+}
+
+impl Answer {
+    fn result(&self) -> StoreResult<'_> {
+        match self {
+            Self::Value(value) => StoreResult::Value(value.as_deref()),
+            Self::Page(entries, more) => StoreResult::Page { entries, more: *more },
+            Self::Written => StoreResult::Written,
+        }
+    }
+}
+
+fn perform(disk: &mut BTreeMap<(SpaceId, Vec<u8>), Vec<u8>>, op: StoreOp<'_>) -> Answer {
+    match op {
+        StoreOp::Get { space, key } => Answer::Value(disk.get(&(space, key.to_vec())).cloned()),
+        StoreOp::Page { space, from, until, entries_max } => {
+            let inside = |key: &[u8]| until.is_empty() || key < until;
+            let mut found = disk
+                .range((space, from.to_vec())..)
+                .take_while(|((at, key), _)| *at == space && inside(key))
+                .map(|((_, key), value)| (key.clone(), value.clone()));
+            let entries: Vec<_> = found.by_ref().take(entries_max as usize).collect();
+            let more = found.next().is_some();
+            Answer::Page(entries, more)
+        }
+        StoreOp::Write { batch, .. } => {
+            for change in batch.iter() {
+                let at = (change.space, change.key.to_vec());
+                match change.value {
+                    Some(value) => disk.insert(at, value.to_vec()),
+                    None => disk.remove(&at),
+                };
+            }
+            Answer::Written
+        }
+    }
+}

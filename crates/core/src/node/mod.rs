@@ -1,0 +1,72 @@
+//! The node: several machines that run as one.
+//!
+//! A [`Node`] is itself a machine. Each of its parts is a service with a tag; what a part puts out is stamped with
+//! the tag, what comes in is stripped of it and handed to the part it belongs to. No part can tell that it is not
+//! alone. What the parts tell each other (failures, round-trip times, known nodes) is glue, and lives here too.
+
+mod machine;
+
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+pub use machine::Node;
+
+use crate::ping;
+use crate::tag::Service;
+
+/// A machine that can be part of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// Pings.
+    Ping(ping::Ping),
+}
+
+/// A command to one part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Which part is to do it.
+    pub service: Service,
+    /// What it is to do.
+    pub command: PartCommand,
+}
+
+/// A command of one of the protocols.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartCommand {
+    /// Of ping.
+    Ping(ping::Command),
+}
+
+/// The answer of one part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Of ping.
+    Ping(ping::Reply),
+    /// This node has no such service, or it is of another protocol than the command.
+    NoSuchService,
+}
+
+/// What one part tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// Which part.
+    pub service: Service,
+    /// What it tells.
+    #[serde(flatten)]
+    pub event: PartEvent,
+}
+
+/// An event of one of the protocols.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "protocol", rename_all = "snake_case")]
+pub enum PartEvent {
+    /// Of ping.
+    Ping(ping::Event),
+}
+
+/// Two parts were given one tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("service {0} is there twice: give each part of a node a tag of its own")]
+pub struct DuplicateService(pub Service);

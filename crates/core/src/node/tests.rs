@@ -1,0 +1,192 @@
+//! Two pings of different tags in one node, neither knowing of the other.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use super::*;
+use crate::contract::{self, Rig, Subject};
+use crate::ping::{Config, Message, Ping, encode};
+use crate::stream::StreamEvent;
+use crate::tag::{ListenerId, SocketId, StreamId};
+use crate::wire::Writer;
+use crate::{Machine, Refusal};
+
+const RED: Service = Service(1);
+const BLUE: Service = Service(200);
+
+fn addr(last: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, last], port))
+}
+
+fn part(port: u16, seed: u8) -> Part {
+    let config =
+        Config { bind: addr(1, port), peers: vec![addr(2, port)], stream_every: 2, ..Config::default() };
+    Part::Ping(Ping::new(&config, [seed; 32]).unwrap())
+}
+
+fn node() -> Node {
+    Node::new(vec![(RED, part(7001, 1)), (BLUE, part(7002, 2))]).unwrap()
+}
+
+fn ping(sequence: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(Message::Ping { sequence }, &mut Writer::new(&mut bytes, 64));
+    bytes
+}
+
+fn socket(service: Service) -> SocketId {
+    ping::UDP.in_service(service)
+}
+
+struct TwoPings;
+
+impl Subject for TwoPings {
+    type M = Node;
+
+    fn machine(&self) -> Node {
+        node()
+    }
+
+    fn live(&self, rig: &mut Rig<Node>) {
+        rig.start();
+        rig.advance(Duration::from_millis(2_300));
+        rig.datagram(socket(BLUE), addr(5, 7002), &ping(9)).unwrap();
+        rig.command(Command {
+            service: RED,
+            command: PartCommand::Ping(ping::Command::AddPeer(addr(4, 7001))),
+        });
+    }
+
+    fn datagrams(&self) -> Vec<(SocketId, SocketAddr, Vec<u8>)> {
+        vec![(socket(RED), addr(2, 7001), ping(5)), (socket(BLUE), addr(2, 7002), ping(6))]
+    }
+
+    fn streams(&self) -> Vec<(ListenerId, Vec<u8>)> {
+        [RED, BLUE].map(|service| (ping::TCP.in_service(service), ping(5))).to_vec()
+    }
+
+    fn forget_counters(&self, machine: &mut Node) {
+        for service in [RED, BLUE] {
+            let Some(Part::Ping(ping)) = machine.part_mut(service) else { panic!("both are pings") };
+            ping.forget_counters();
+        }
+    }
+}
+
+#[test]
+fn a_node_keeps_the_contract() {
+    contract::check(&TwoPings);
+}
+
+#[test]
+fn a_node_wants_what_its_parts_want_under_their_tags() {
+    let endpoints = node().endpoints();
+    let sockets: Vec<_> = endpoints.sockets.iter().map(|socket| (socket.id.service(), socket.bind)).collect();
+    assert_eq!(sockets, [(RED, addr(1, 7001)), (BLUE, addr(1, 7002))]);
+    assert_eq!(endpoints.listeners.len(), 2);
+    let spaces: Vec<_> = endpoints.spaces.iter().map(|space| (space.id.service(), space.name)).collect();
+    assert_eq!(spaces, [(RED, "ping"), (BLUE, "ping")]);
+}
+
+#[test]
+fn a_datagram_reaches_its_part_alone() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    rig.take_log();
+    rig.datagram(socket(BLUE), addr(5, 7002), &ping(0x77)).unwrap();
+    assert_eq!(rig.log, [format!("Send {} to 127.0.0.5:7002 01010000000000000077", socket(BLUE))]);
+    let counts: Vec<u64> =
+        rig.machine.parts().iter().map(|(_, Part::Ping(ping))| ping.counted().pings_answered).collect();
+    assert_eq!(counts, [0, 1]);
+}
+
+#[test]
+fn a_stream_reaches_its_part_alone() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    rig.take_log();
+    let stream = StreamId::accepted(1).in_service(BLUE);
+    let listener = ping::TCP.in_service(BLUE);
+    rig.stream(stream, StreamEvent::Accepted { listener, from: addr(5, 9), local: addr(1, 7002) }).unwrap();
+    rig.stream(stream, StreamEvent::Data(&ping(3))).unwrap();
+    rig.stream(stream, StreamEvent::Finished).unwrap();
+    let expected = ["Read 200:3 11", "Write 200:3 01010000000000000003", "Finish 200:3"];
+    assert_eq!(rig.log, expected);
+}
+
+#[test]
+fn each_part_keeps_its_own_count_in_its_own_space() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    for sequence in 0..3 {
+        rig.datagram(socket(RED), addr(5, 7001), &ping(sequence)).unwrap();
+    }
+    rig.datagram(socket(BLUE), addr(5, 7002), &ping(1)).unwrap();
+    rig.advance(Duration::from_secs(1));
+    let kept: Vec<_> =
+        rig.disk.iter().map(|((space, _), value)| (space.service(), value.as_slice())).collect();
+    assert_eq!(kept, [(RED, &3u64.to_be_bytes()[..]), (BLUE, &1u64.to_be_bytes()[..])]);
+    assert!(
+        rig.log
+            .contains(&"Event Event { service: Service(1), event: Ping(CountKept { count: 3 }) }".to_owned())
+    );
+}
+
+#[test]
+fn commands_go_to_the_part_they_name() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    rig.take_log();
+    rig.command(Command { service: BLUE, command: PartCommand::Ping(ping::Command::Count) });
+    rig.command(Command { service: Service(9), command: PartCommand::Ping(ping::Command::Count) });
+    assert_eq!(rig.log, ["Reply 1 Ping(Count(0))", "Reply 2 NoSuchService"]);
+}
+
+#[test]
+fn what_belongs_to_no_part_is_refused() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    let refusal = Err(Refusal::Reject("no such service"));
+    assert_eq!(rig.datagram(socket(Service(9)), addr(5, 1), &ping(1)), refusal);
+    let stream = StreamId::accepted(1).in_service(Service(9));
+    assert_eq!(rig.stream(stream, StreamEvent::Finished), refusal);
+}
+
+#[test]
+fn a_node_stops_when_all_its_parts_have() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    rig.datagram(socket(RED), addr(5, 7001), &ping(1)).unwrap();
+    rig.hold();
+    rig.stop();
+    assert!(!rig.machine.is_stopped(), "one part still keeps its count");
+    rig.drain();
+    assert!(rig.machine.is_stopped());
+}
+
+#[test]
+fn counters_carry_their_service() {
+    let mut rig = Rig::new(node());
+    rig.start();
+    rig.datagram(socket(BLUE), addr(5, 7002), &ping(1)).unwrap();
+    let mut seen = Vec::new();
+    rig.machine.counters(&mut |counter| {
+        if counter.name == "pings_answered" {
+            seen.push((counter.service, counter.value));
+        }
+    });
+    assert_eq!(seen, [(RED, 0), (BLUE, 1)]);
+}
+
+#[test]
+fn a_tag_may_not_be_given_twice() {
+    let error = Node::new(vec![(RED, part(7001, 1)), (RED, part(7002, 2))]).unwrap_err();
+    assert_eq!(error, DuplicateService(RED));
+}
+
+#[test]
+fn an_event_is_one_flat_json_object() {
+    let event = Event { service: RED, event: PartEvent::Ping(ping::Event::CountKept { count: 3 }) };
+    let json = serde_json::to_string(&event).unwrap();
+    assert_eq!(json, r#"{"service":1,"protocol":"ping","event":"count_kept","count":3}"#);
+}

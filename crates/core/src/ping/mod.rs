@@ -1,0 +1,198 @@
+//! Ping: the smallest useful machine, and the template for a new protocol.
+//!
+//! A node sends every peer a [`Message::Ping`] now and then; the peer answers with a [`Message::Pong`]; the node
+//! knows who answers and how long it takes. Most pings go over a datagram, some over a stream. How many pings a
+//! node has ever answered is kept in the store, so that all parts of the contract are used once, each in its
+//! simplest form. `docs/spec/ping.md` has the clauses, numbered PI-n.
+//!
+//! # The files, the same in every protocol
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `mod.rs` | this page, and the public types |
+//! | `config.rs` | what can be set, and the checks on it |
+//! | `message.rs` | what the messages mean |
+//! | `wire.rs` | their bytes |
+//! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
+//! | `probes.rs`, `peers.rs`, `exchanges.rs`, `count.rs` | the nouns of this protocol, where the work is done |
+//!
+//! # The messages
+//!
+//! | message | over a datagram | over a stream |
+//! |---|---|---|
+//! | `Ping` | is answered with a `Pong` to where it came from | is the whole request: `Ping`, FIN |
+//! | `Pong` | answers the ping of that number, if it is under way to that address | is the whole answer: `Pong`, FIN |
+//!
+//! # A driver in twenty lines
+//!
+//! ```
+//! use annulus_core::ping::{Config, Event, Ping};
+//! use annulus_core::{Action, Bound, Instant, Machine, Now, Queue, StoreReply, StoreResult, Wall};
+//!
+//! let peer = "127.0.0.2:7001".parse()?;
+//! let config = Config { bind: "127.0.0.1:7001".parse()?, peers: vec![peer], ..Config::default() };
+//! let mut ping = Ping::new(&config, [7; 32])?;
+//! let mut queue = Queue::new();
+//! let mut now = Now::new(Instant::ZERO, Wall::from_micros(1_700_000_000_000_000));
+//!
+//! ping.handle_start(now, &Bound::default(), &mut queue.outbox());
+//! let mut sent = Vec::new();
+//! while sent.is_empty() {
+//!     // First carry out what it asked for …
+//!     let mut replies = Vec::new();
+//!     while let Some(action) = queue.next() {
+//!         match action {
+//!             Action::Send { to, bytes, .. } => sent.push((to, bytes.to_vec())),
+//!             Action::Store { op, .. } => replies.push(op), // an empty store
+//!             Action::Event(event) => println!("{event:?}"),
+//!             _ => {}
+//!         }
+//!     }
+//!     for op in replies {
+//!         let reply = StoreReply { op, result: StoreResult::Value(None) };
+//!         ping.handle_stored(now, reply, &mut queue.outbox());
+//!     }
+//!     // … then wait for its next timer.
+//!     if let Some((at, _name)) = ping.poll_timeout() {
+//!         now.mono = now.mono.max(at);
+//!         ping.handle_timeout(now, &mut queue.outbox());
+//!     }
+//! }
+//! assert_eq!(sent[0].0, peer);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod count;
+mod exchanges;
+mod machine;
+mod message;
+mod peers;
+mod probes;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+pub use config::{Config, ConfigError, Fault};
+pub use count::COUNT_KEY;
+pub use machine::{Counters, Ping, SPACE, TCP, UDP};
+pub use message::Message;
+pub use peers::{PeerState, PeerStatus};
+pub use wire::{MESSAGE_BYTES, decode, encode};
+
+#[cfg(doc)]
+use crate::Machine;
+use crate::store::StoreFault;
+use crate::time::micros;
+
+/// What the application may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Ping this address once, peer or not.
+    Ping {
+        /// Whom.
+        to: SocketAddr,
+        /// How.
+        via: Via,
+    },
+    /// Ping this address from now on.
+    AddPeer(SocketAddr),
+    /// No longer ping this address.
+    RemovePeer(SocketAddr),
+    /// Tell about all peers.
+    Peers,
+    /// Tell how many pings were ever answered.
+    Count,
+}
+
+/// What the application gets for a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The ping was answered.
+    Answered {
+        /// After how long, in microseconds.
+        rtt_micros: u64,
+    },
+    /// Nobody answered in time.
+    Missed,
+    /// It is done.
+    Done,
+    /// There is no room: as many peers or pings under way as the configuration allows.
+    Full,
+    /// All peers, in the order they were added.
+    Peers(Vec<PeerStatus>),
+    /// How many pings were ever answered here.
+    Count(u64),
+    /// The node is stopping.
+    Stopping,
+}
+
+/// What the application is told unasked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A ping was answered.
+    PingAnswered {
+        /// By whom.
+        peer: SocketAddr,
+        /// Which of our pings.
+        sequence: u64,
+        /// How it went.
+        via: Via,
+        /// After how long, in microseconds.
+        rtt_micros: u64,
+    },
+    /// A ping was not answered in time.
+    PingMissed {
+        /// By whom.
+        peer: SocketAddr,
+        /// Which of our pings.
+        sequence: u64,
+        /// How it went.
+        via: Via,
+    },
+    /// A peer answers.
+    PeerAppeared {
+        /// Which.
+        peer: SocketAddr,
+    },
+    /// A peer no longer answers.
+    PeerVanished {
+        /// Which.
+        peer: SocketAddr,
+    },
+    /// The count of answered pings was read from the store.
+    CountLoaded {
+        /// What it was.
+        count: u64,
+    },
+    /// The count of answered pings is safe on disk.
+    CountKept {
+        /// What it is.
+        count: u64,
+    },
+    /// The count of answered pings could not be read or kept.
+    CountFailed {
+        /// Why.
+        fault: StoreFault,
+    },
+}
+
+/// How a ping travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// In a datagram.
+    Datagram,
+    /// Over a stream of its own.
+    Stream,
+}
+
+fn rtt_micros(rtt: core::time::Duration) -> u64 {
+    micros(rtt)
+}
