@@ -52,11 +52,8 @@ impl Clock {
 
     /// Lets them run again.
     pub(crate) fn thaw(&mut self, at: u64) {
-        if self.frozen {
-            self.wall_offset += at.saturating_sub(self.base_true) as i64;
-            self.frozen = false;
-            self.base_true = at;
-        }
+        self.rebase(at);
+        self.frozen = false;
     }
 
     /// What the clocks show at the true time `at`.
@@ -91,6 +88,9 @@ impl Clock {
 
     fn rebase(&mut self, at: u64) {
         self.base_local = self.local(at);
+        if self.frozen {
+            self.wall_offset += at.saturating_sub(self.base_true) as i64;
+        }
         self.base_true = at;
     }
 }

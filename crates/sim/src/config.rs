@@ -136,6 +136,8 @@ pub struct HostConfig {
     pub wake_late_max: Duration,
     /// Datagrams that wait for a host that is suspended, busy or loading; more are dropped and counted.
     pub waiting_max: usize,
+    /// How long a machine may take to stop in good order before its process is ended.
+    pub stop_patience: Duration,
 }
 
 impl Default for HostConfig {
@@ -144,6 +146,7 @@ impl Default for HostConfig {
             clock_start_max: Duration::from_secs(1_000_000),
             wake_late_max: Duration::ZERO,
             waiting_max: 256,
+            stop_patience: Duration::from_secs(10),
         }
     }
 }

@@ -130,7 +130,8 @@ impl Disk {
         };
         let survive = rng.between(safe, self.written.max(safe));
         let mut forgotten = 0;
-        while let Some(youngest) = self.undo.pop_back_if(|youngest| youngest.number > survive) {
+        while self.undo.back().is_some_and(|youngest| youngest.number > survive) {
+            let Some(youngest) = self.undo.pop_back() else { break };
             forgotten += 1;
             for (key, old) in youngest.replaced.into_iter().rev() {
                 self.set(key, old);

@@ -8,26 +8,69 @@ use core::fmt;
 use serde::ser::{self, Serialize};
 
 /// A running hash over numbers and bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceHash(u64);
-
-impl Default for TraceHash {
-    fn default() -> Self {
-        Self(0x243f_6a88_85a3_08d3)
-    }
-}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceHash(Mixer);
 
 impl TraceHash {
     /// Takes in a number.
     #[inline]
     pub fn number(&mut self, number: u64) {
+        self.0.number(number);
+    }
+
+    /// Takes in bytes, and how many there were.
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.0.bytes(bytes);
+    }
+
+    /// Takes in whatever can be serialised, such as an event.
+    pub fn value(&mut self, value: &impl Serialize) {
+        // Our serializer fails only where a `Serialize` of an event asks it to.
+        if value.serialize(&mut self.0).is_err() {
+            self.number(u64::MAX);
+        }
+    }
+
+    /// The hash of all that was taken in.
+    #[must_use]
+    pub const fn finish(self) -> u64 {
+        self.0.0
+    }
+}
+
+impl fmt::Display for TraceHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.finish())
+    }
+}
+
+impl fmt::Write for TraceHash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.bytes(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// The state of the hash. It is apart from [`TraceHash`] so that nobody sees that it is a serializer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mixer(u64);
+
+impl Default for Mixer {
+    fn default() -> Self {
+        Self(0x243f_6a88_85a3_08d3)
+    }
+}
+
+impl Mixer {
+    #[inline]
+    fn number(&mut self, number: u64) {
         // The two halves of a 128-bit product, folded: every bit of the input reaches every bit of the state.
         let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15_u128;
         self.0 = ((product >> 64) as u64 ^ product as u64).wrapping_add(0x1319_8a2e_0370_7344);
     }
 
-    /// Takes in bytes, and how many there were.
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
@@ -39,38 +82,11 @@ impl TraceHash {
             self.number(u64::from_le_bytes(word));
         }
     }
-
-    /// Takes in whatever can be serialised, such as an event.
-    pub fn value(&mut self, value: &impl Serialize) {
-        // Our serializer fails only where a `Serialize` of an event asks it to.
-        if value.serialize(&mut *self).is_err() {
-            self.number(u64::MAX);
-        }
-    }
-
-    /// The hash of all that was taken in.
-    #[must_use]
-    pub const fn finish(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for TraceHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl fmt::Write for TraceHash {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.bytes(text.as_bytes());
-        Ok(())
-    }
 }
 
 /// A value that could not be serialised.
 #[derive(Debug)]
-pub(crate) struct Unserialisable;
+struct Unserialisable;
 
 impl fmt::Display for Unserialisable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +111,7 @@ macro_rules! numbers {
     };
 }
 
-impl ser::Serializer for &mut TraceHash {
+impl ser::Serializer for &mut Mixer {
     type Ok = ();
     type Error = Unserialisable;
     type SerializeSeq = Self;
@@ -231,7 +247,7 @@ impl ser::Serializer for &mut TraceHash {
 /// Takes in the parts of something composed, one by one.
 macro_rules! parts {
     ($($trait:ident: $method:ident,)+) => {
-        $(impl ser::$trait for &mut TraceHash {
+        $(impl ser::$trait for &mut Mixer {
             type Ok = ();
             type Error = Unserialisable;
 
@@ -253,7 +269,7 @@ parts! {
     SerializeTupleVariant: serialize_field,
 }
 
-impl ser::SerializeMap for &mut TraceHash {
+impl ser::SerializeMap for &mut Mixer {
     type Ok = ();
     type Error = Unserialisable;
 
@@ -273,7 +289,7 @@ impl ser::SerializeMap for &mut TraceHash {
 /// Takes in named fields by their values: the order of the fields is the struct's own.
 macro_rules! fields {
     ($($trait:ident),+) => {
-        $(impl ser::$trait for &mut TraceHash {
+        $(impl ser::$trait for &mut Mixer {
             type Ok = ();
             type Error = Unserialisable;
 

@@ -40,7 +40,9 @@ impl fmt::Display for HostId {
 /// What a host is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostState {
-    /// It is off, or its process has ended: nothing answers.
+    /// It has no power: nothing answers.
+    Off,
+    /// Its process has ended: the kernel resets streams that come to it and drops datagrams.
     Down,
     /// Its machine reads its state from the store and gets nothing else yet.
     Loading,
@@ -103,6 +105,8 @@ pub(crate) enum Waiting<C> {
     Stream(EndKey),
     /// A command.
     Command(RequestId, C),
+    /// The wish that it stops.
+    Stop,
 }
 
 /// What few hosts need, allotted when one does.
@@ -153,7 +157,7 @@ pub(crate) struct Host<M: Machine> {
     pub(crate) ops: u32,
     pub(crate) domain: u16,
     pub(crate) state: HostState,
-    /// The state to return to from a suspension.
+    /// Whether the store has not yet answered what was asked at the start.
     pub(crate) loading: bool,
     pub(crate) stopping: bool,
     pub(crate) sockets: Box<[Binding]>,
@@ -173,7 +177,7 @@ impl<M: Machine> Host<M> {
             life: 0,
             ops: 0,
             domain,
-            state: HostState::Down,
+            state: HostState::Off,
             loading: false,
             stopping: false,
             sockets: Box::default(),
@@ -194,7 +198,7 @@ impl<M: Machine> Host<M> {
 
     /// Whether the kernel answers what comes from the network.
     pub(crate) fn answers(&self) -> bool {
-        matches!(self.state, HostState::Up | HostState::Loading | HostState::Suspended)
+        !matches!(self.state, HostState::Off | HostState::Asleep)
     }
 
     /// Whether the process runs and has finished what it took last.

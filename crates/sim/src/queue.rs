@@ -12,6 +12,8 @@ use crate::stream::EndKey;
 /// One thing that is to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
+    /// A host is to be started.
+    Start(HostId),
     /// A host's machine may want to be woken.
     Wake(HostId),
     /// A host is free to take what waits for it.
