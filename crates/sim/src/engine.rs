@@ -159,7 +159,8 @@ impl<M: Machine> Sim<M> {
     /// Carries out the actions in order. If the host crashes between two of them, the rest is never done.
     fn carry_out_all(&mut self, id: HostId, observer: &mut dyn Observer<M>) -> Verdict {
         let life = self.hosts[id.index()].life;
-        let mut actions = std::mem::take(&mut self.actions);
+        let spare = self.spare_actions.take().unwrap_or_default();
+        let mut actions = std::mem::replace(&mut self.actions, spare);
         let mut verdict = Ok(());
         while let Some(action) = actions.next() {
             if verdict.is_err() || self.is_over(id, life) {
@@ -168,7 +169,7 @@ impl<M: Machine> Sim<M> {
             verdict = self.carry_out(id, action, observer);
             self.take_injected(observer);
         }
-        self.actions = actions;
+        self.spare_actions = Some(actions);
         verdict
     }
 
@@ -223,10 +224,15 @@ impl<M: Machine> Sim<M> {
     }
 
     /// Does what observers have injected: crashes now, all else right after what happens now.
+    #[inline]
     pub(crate) fn take_injected(&mut self, observer: &mut dyn Observer<M>) {
-        if self.injected.get_mut().is_empty() {
-            return;
+        if !self.injected.get_mut().is_empty() {
+            self.inject_all(observer);
         }
+    }
+
+    #[cold]
+    fn inject_all(&mut self, observer: &mut dyn Observer<M>) {
         for step in std::mem::take(self.injected.get_mut()) {
             match step {
                 Step::Fault(Fault::Crash { host, power, disk }) => self.crash(host, power, disk, observer),

@@ -38,7 +38,10 @@ pub struct Sim<M: Machine> {
     pub(crate) config: Config,
     pub(crate) now: u64,
     pub(crate) queue: EventQueue,
-    pub(crate) actions: Queue<M>,
+    /// What the machine that was called last has asked for.
+    pub(crate) actions: Box<Queue<M>>,
+    /// An empty one, to take its place while that is carried out.
+    pub(crate) spare_actions: Option<Box<Queue<M>>>,
     pub(crate) hosts: Vec<Host<M>>,
     pub(crate) places: Vec<Place>,
     pub(crate) domains: Vec<Vec<HostId>>,
@@ -83,7 +86,8 @@ impl<M: Machine> Sim<M> {
             config,
             now: 0,
             queue: EventQueue::default(),
-            actions: Queue::new(),
+            actions: Box::default(),
+            spare_actions: None,
             hosts: Vec::new(),
             places: Vec::new(),
             domains: Vec::new(),

@@ -99,8 +99,7 @@ impl<M: Machine> Sim<M> {
         end.pump_queued = false;
         let id = end.host;
         let life = self.hosts[id.index()].life;
-        let mut cut = 0;
-        while let Some(news) = self.news(key, &mut cut) {
+        while let Some(news) = self.news(key) {
             let host = &self.hosts[id.index()];
             if !host.is_free(self.now) {
                 if host.machine.is_some()
@@ -119,8 +118,8 @@ impl<M: Machine> Sim<M> {
         Ok(())
     }
 
-    /// What a machine is told next, if anything. At most one piece of data in a row is cut at an odd place.
-    fn news(&mut self, key: EndKey, cut: &mut u32) -> Option<News> {
+    /// What a machine is told next, if anything.
+    fn news(&mut self, key: EndKey) -> Option<News> {
         let odd = self.config.stream.odd_chunks;
         let end = self.end(key).filter(|end| end.held)?;
         if !end.told && end.phase == Phase::Open {
@@ -139,9 +138,10 @@ impl<M: Machine> Sim<M> {
         let readable = end.incoming.len().min(end.credit).min(READ_MAX_BYTES);
         if readable > 0 {
             let mut length = readable;
-            if odd > 0.0 && readable > 1 && *cut < 4 && self.network_rng.chance(odd) {
-                *cut += 1;
-                length = self.network_rng.between(1, readable as u64) as usize;
+            if odd > 0.0 && readable > 1 && self.network_rng.chance(odd) {
+                // Of any order of magnitude: a byte, a line, a buffer.
+                let shift = self.network_rng.below(u64::from(readable.ilog2()) + 1);
+                length = self.network_rng.between(1, (readable >> shift) as u64) as usize;
             }
             return Some(News::Data { length });
         }

@@ -135,7 +135,8 @@ impl<M: Machine> Sim<M> {
             Phase::Open => (shortest.max(3 * end.round_trip), give_up),
             _ => (SYN_RETRANSMIT_MICROS, connect_timeout),
         };
-        let wait = (first << end.retries.min(16)).min(RETRANSMIT_MAX_MICROS);
+        // Several tries fit into the patience, whatever it is.
+        let wait = (first << end.retries.min(16)).min(RETRANSMIT_MAX_MICROS).min(patience / 3);
         end.retransmit_at = (now + wait).min(end.silent_since + patience).max(now + 1);
         if !end.retransmit_queued {
             end.retransmit_queued = true;
@@ -294,8 +295,10 @@ impl<M: Machine> Sim<M> {
         segment.ack = end.expected;
         segment.edge = end.edge_told;
         segment.bytes.clear();
-        let from = (sequence - end.unconfirmed.min(sequence)) as usize;
-        segment.bytes.extend(end.outgoing.range(from..from + length));
+        if length > 0 {
+            let from = (sequence - end.unconfirmed) as usize;
+            segment.bytes.extend(end.outgoing.range(from..from + length));
+        }
         let at = end.last_arrival;
         self.queue.push(at, What::Segment(slot));
     }
