@@ -291,7 +291,7 @@ fn writing_beyond_what_the_driver_keeps_is_an_overrun() {
 
 #[test]
 fn data_comes_in_odd_chunks_and_nothing_is_missing() {
-    let mut world = World::new(2, stream_config(|c| c.stream.odd_chunks = 0.9));
+    let mut world = World::new(2, stream_config(|c| c.stream.odd_chunks = 1.0));
     let (a, _) = connect(&mut world, 0);
     world.tell(0, Command::Write(a, vec![7; 20_000]));
     world.run(1_000);
