@@ -64,14 +64,8 @@ fn is_caught_and_repeats(arguments: &str, violation: &str) {
 
 #[test]
 fn a_broken_ping_is_caught_and_replayed_from_the_printed_seed() {
-    is_caught_and_repeats(
-        "sim ping --break keep-without-sync --crash 20 --seed 3",
-        "though",
-    );
-    is_caught_and_repeats(
-        "sim ping --break answer-twice --duplicate 0.05 --seed 3",
-        "second answer",
-    );
+    is_caught_and_repeats("sim ping --break keep-without-sync --crash 20 --seed 3", "though");
+    is_caught_and_repeats("sim ping --break answer-twice --duplicate 0.05 --seed 3", "second answer");
 }
 
 #[test]

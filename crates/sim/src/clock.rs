@@ -56,6 +56,11 @@ impl Clock {
         self.frozen = false;
     }
 
+    /// Whether it runs too fast or too slow.
+    pub(crate) fn drifts(&self) -> bool {
+        self.drift_ppm != 0
+    }
+
     /// What the clocks show at the true time `at`.
     pub(crate) fn now(&self, at: u64) -> Now {
         let local = self.local(at);

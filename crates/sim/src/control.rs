@@ -199,7 +199,9 @@ impl<M: Machine> Sim<M> {
             if let Some(disk) = &mut host.disk {
                 disk.health = DiskHealth::Good;
             }
-            self.drift(id, 0);
+            if host.clock.drifts() {
+                self.drift(id, 0);
+            }
             match self.state(id) {
                 HostState::Suspended | HostState::Asleep => self.resume(id),
                 HostState::Off | HostState::Down => self.queue.push(self.now, What::Start(id)),

@@ -224,3 +224,10 @@ impl<M: Machine> Host<M> {
         self.extra.as_ref()?.streams.get(&stream).copied()
     }
 }
+
+/// Whether something bound to one address gets what is sent to another. All addresses of a family are covered by
+/// its unspecified one; IPv6's covers IPv4 too, as on most systems.
+pub(crate) fn covers(bound: SocketAddr, to: SocketAddr) -> bool {
+    bound == to
+        || (bound.port() == to.port() && bound.ip().is_unspecified() && (bound.is_ipv6() || to.is_ipv4()))
+}

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use annulus_core::{Machine, SocketId, micros};
 
-use crate::host::{Binding, HostId, Waiting};
+use crate::host::{Binding, HostId, Waiting, covers};
 use crate::observer::{Datagram, Observer, Passage, Verdict, Violation};
 use crate::queue::What;
 use crate::sim::{NETWORK_BROADCAST, Sim};
@@ -219,7 +219,9 @@ impl<M: Machine> Sim<M> {
             self.launch_to_domain(id, slot, to);
         } else {
             self.count_sent(id, length);
-            match self.receiver(to) {
+            // A socket of one family cannot send to the other.
+            let sendable = from.is_ipv4() == to.is_ipv4() && !from.ip().is_unspecified();
+            match self.receiver(to).filter(|_| sendable) {
                 Some(host) => {
                     self.packets.at_mut(slot).host = host;
                     self.route(id, slot);
@@ -337,8 +339,5 @@ fn receives(binding: &Binding, to: SocketAddr) -> bool {
         return binding.broadcast.contains(&to)
             || (binding.addr.ip().is_unspecified() && binding.addr.port() == to.port());
     }
-    binding.addr == to
-        || (binding.addr.port() == to.port()
-            && binding.addr.ip().is_unspecified()
-            && (binding.addr.is_ipv4() == to.is_ipv4() || binding.addr.is_ipv6()))
+    covers(binding.addr, to)
 }

@@ -189,11 +189,8 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Does one thing: takes the next from the queue. False if there is none before `until`.
-    ///
-    /// # Errors
-    /// If the observer, or the simulation itself, has seen a violation.
-    pub fn step(&mut self, until: u64, observer: &mut dyn Observer<M>) -> Result<bool, Violation> {
+    /// Does one thing: takes the next from the queue. False if there is none up to `until`.
+    fn step(&mut self, until: u64, observer: &mut dyn Observer<M>) -> Result<bool, Violation> {
         let Some((at, what)) = self.queue.pop(until) else { return Ok(false) };
         self.now = at;
         match self.happen(what, observer) {

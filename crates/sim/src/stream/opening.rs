@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use annulus_core::{CloseReason, Machine, StreamId};
 
 use super::{EndKey, Phase, SegmentKind};
-use crate::host::HostId;
+use crate::host::{HostId, covers};
 use crate::observer::{Verdict, Violation};
 use crate::sim::Sim;
 use crate::trace::{Kind, Record};
@@ -68,10 +68,7 @@ impl<M: Machine> Sim<M> {
             _ => return,
         }
         let host = &mut self.hosts[id.index()];
-        let listener = host.listeners.iter_mut().find(|listener| {
-            listener.addr == addr
-                || (listener.addr.ip().is_unspecified() && listener.addr.port() == addr.port())
-        });
+        let listener = host.listeners.iter_mut().find(|listener| covers(listener.addr, addr));
         let Some(listener) = listener else {
             self.stats.streams_refused += 1;
             return self.send_reset(key);
@@ -133,9 +130,8 @@ impl<M: Machine> Sim<M> {
     /// The host that a connection to an address goes to; of several that share it, the one that listens.
     fn listener_host(&self, to: SocketAddr) -> Option<HostId> {
         let first = self.host_at(to.ip())?;
-        let listens = |id: &&HostId| {
-            self.hosts[id.index()].listeners.iter().any(|listener| listener.addr.port() == to.port())
-        };
+        let listens =
+            |id: &&HostId| self.hosts[id.index()].listeners.iter().any(|listener| covers(listener.addr, to));
         let sharing = self.other_addresses.get(&to.ip()).into_iter().flatten();
         Some(sharing.into_iter().find(listens).copied().unwrap_or(first))
     }

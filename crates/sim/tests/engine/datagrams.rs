@@ -187,7 +187,7 @@ fn a_host_has_several_addresses_of_both_families() {
     let other = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
     let spec = |addresses| HostSpec { addresses, ..HostSpec::default() };
     let hosts = vec![spec(vec![v6(1)]), spec(vec![other, v6(2)])];
-    let strings = Strings { any_address: true, ..Strings::default() };
+    let strings = Strings { any_family: true, ..Strings::default() };
     let mut world = World::of(1, hosts, Config::default(), strings);
     assert_eq!(world.sim.host_at(other), Some(host(1)));
     assert_eq!(world.sim.host_at(v6(2)), Some(host(1)));
@@ -195,6 +195,32 @@ fn a_host_has_several_addresses_of_both_families() {
     world.tell(0, Command::Send(SocketAddr::new(other, PORT), b"a".to_vec()));
     world.run(10);
     assert_eq!(world.heard(1), ["a from 10.0.0.1"]);
+    world.tell(0, Command::Send(SocketAddr::new(v6(2), PORT), b"b".to_vec()));
+    world.run(10);
+    assert_eq!(world.heard(1), ["b from fd00::1"]);
+}
+
+#[test]
+fn a_socket_of_one_family_does_not_reach_the_other() {
+    let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+    let hosts = vec![HostSpec::default(), HostSpec { addresses: vec![v6], ..HostSpec::default() }];
+    let mut world = World::of(1, hosts, Config::default(), Strings::default());
+    world.tell(0, Command::Send(SocketAddr::new(v6, PORT), b"a".to_vec()));
+    world.run(10);
+    assert!(world.heard(1).is_empty());
+    assert_eq!(world.sim.stats().datagrams_unreachable, 1);
+}
+
+#[test]
+fn hosts_that_share_an_address_are_told_apart_by_port() {
+    let shared = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
+    let spec = |off| HostSpec { addresses: vec![shared], off, ..HostSpec::default() };
+    let strings = Strings { any_address: true, ..Strings::default() };
+    let mut world =
+        World::of(1, vec![HostSpec::default(), spec(true), spec(false)], Config::default(), strings);
+    world.tell(0, Command::Send(SocketAddr::new(shared, PORT), b"a".to_vec()));
+    world.run(10);
+    assert_eq!(world.heard(2), ["a from 10.0.0.1"], "the one that has the port");
 }
 
 #[test]

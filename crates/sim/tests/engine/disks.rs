@@ -147,8 +147,7 @@ fn a_full_disk_takes_no_writes_and_a_broken_one_gives_nothing() {
     world.run(1);
     world.tell(0, Command::Put("b", "2", true));
     world.run(100);
-    let expected =
-        ["1 written", "2 failed Full", "3 value Some(\"1\")", "4 failed Broken", "5 written"];
+    let expected = ["1 written", "2 failed Full", "3 value Some(\"1\")", "4 failed Broken", "5 written"];
     assert_eq!(world.heard(0), expected);
 }
 

@@ -248,9 +248,12 @@ fn a_scenario_runs_until_a_condition_holds() {
 #[test]
 fn a_step_does_anything_at_its_moment() {
     let mut world = world(1);
-    world.sim.at(ms(100), Step::Call(Box::new(|sim: &mut Sim<Puppet>| {
-        sim.add_host();
-    })));
+    world.sim.at(
+        ms(100),
+        Step::Call(Box::new(|sim: &mut Sim<Puppet>| {
+            sim.add_host();
+        })),
+    );
     world.run(50);
     assert_eq!(world.sim.len(), 1);
     world.run(60);

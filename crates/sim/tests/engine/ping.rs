@@ -48,8 +48,7 @@ fn a_count_kept_without_a_sync_is_caught() {
 fn an_answer_told_twice_is_caught() {
     let mut conditions = Conditions::default();
     conditions.config.network.duplicate = 0.1;
-    let broken =
-        PingScenario { conditions, broken: Some(Fault::AnswerTwice), ..PingScenario::default() };
+    let broken = PingScenario { conditions, broken: Some(Fault::AnswerTwice), ..PingScenario::default() };
     let report = run(&broken, 1, Lines::default());
     assert!(report.violation.as_ref().unwrap().contains("second answer"), "{report:?}");
     assert!(run(&PingScenario { broken: None, ..broken }, 1, Lines::default()).ok);

@@ -1,7 +1,7 @@
 //! A machine without a will: it does what commands say and tells all that happens to it.
 
 use core::time::Duration;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use annulus_core::{
     Bound, Endpoints, Instant, Listener, ListenerId, Machine, Now, OpId, Outbox, Refusal, RequestId, Socket,
@@ -40,6 +40,8 @@ pub(crate) struct Heard(pub String);
 #[derive(Clone, Debug)]
 pub(crate) struct Strings {
     pub any_address: bool,
+    /// All addresses of both families.
+    pub any_family: bool,
     pub broadcast: Vec<SocketAddr>,
     pub streams_max: usize,
     /// Asked from the store at the start.
@@ -52,7 +54,15 @@ pub(crate) struct Strings {
 impl Default for Strings {
     fn default() -> Self {
         let broadcast = vec![SocketAddr::from((Ipv4Addr::BROADCAST, PORT))];
-        Self { any_address: false, broadcast, streams_max: 100, load: None, credit: 1 << 30, stops: true }
+        Self {
+            any_address: false,
+            any_family: false,
+            broadcast,
+            streams_max: 100,
+            load: None,
+            credit: 1 << 30,
+            stops: true,
+        }
     }
 }
 
@@ -263,10 +273,11 @@ impl World {
 
     pub(crate) fn of(seed: u64, hosts: Vec<HostSpec>, config: Config, strings: Strings) -> Self {
         let sim = Sim::new(seed, config, move |birth| Puppet {
-            bind: SocketAddr::new(
-                if strings.any_address { Ipv4Addr::UNSPECIFIED.into() } else { birth.address },
-                PORT,
-            ),
+            bind: match (strings.any_family, strings.any_address) {
+                (true, _) => (Ipv6Addr::UNSPECIFIED, PORT).into(),
+                (false, true) => (Ipv4Addr::UNSPECIFIED, PORT).into(),
+                (false, false) => (birth.address, PORT).into(),
+            },
             strings: strings.clone(),
             timer: None,
             spins: false,

@@ -106,6 +106,13 @@ fn both_families_and_the_chosen_address_work() {
     world.tell(0, Command::OpenFrom(out(0), to, address));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 accepted 192.0.2.1"]);
+    let v6 = |n: u16| std::net::IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]);
+    let hosts = [1, 2].map(|n| HostSpec { addresses: vec![v6(n)], ..HostSpec::default() });
+    let strings = Strings { any_family: true, ..Strings::default() };
+    let mut world = World::of(1, hosts.to_vec(), Config::default(), strings);
+    world.tell(0, Command::Open(out(0), (v6(2), PORT).into()));
+    world.run(10);
+    assert_eq!(world.heard(1), ["0:1 accepted fd00::1"]);
 }
 
 #[test]
@@ -205,7 +212,8 @@ fn actions_on_a_closed_stream_do_nothing() {
     world.tell(0, Command::Abort(a));
     world.run(100);
     world.log.heard.clear();
-    for command in [Command::Write(b, b"x".to_vec()), Command::Read(b, 9), Command::Finish(b), Command::Abort(b)]
+    for command in
+        [Command::Write(b, b"x".to_vec()), Command::Read(b, 9), Command::Finish(b), Command::Abort(b)]
     {
         world.tell(1, command);
     }
