@@ -133,14 +133,14 @@ fn ports_that_are_taken_say_whose() {
 /// The binary as somebody who may do nothing. Root may do everything, so root becomes nobody first, with a copy of the
 /// binary where nobody can reach it.
 fn as_nobody(dir: &Path, args: &[&str]) -> Command {
-    let id = Command::new("id").arg("-u").output().unwrap();
+    let id = Command::new("id").arg("-u").output().expect("id is everywhere");
     if String::from_utf8_lossy(&id.stdout).trim() != "0" {
         return annulus(args);
     }
     let copy = dir.join("annulus");
     if !copy.exists() {
-        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_annulus"), &copy).unwrap();
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        std::fs::copy(env!("CARGO_BIN_EXE_annulus"), &copy).expect("there is room");
     }
     let mut command = Command::new("setpriv");
     command.args([
@@ -250,7 +250,8 @@ fn the_api_refuses_with_a_code_and_a_hint() {
     let ping = format!("{{\"to\":\"{}:7001\"}}", own_ip());
     let long = format!("{{\"to\":\"{}\"}}", "x".repeat(3000));
     let foreign = ["Origin: http://evil.example", json];
-    let cases: &[(&str, &str, &[&str], &str, u16, &str)] = &[
+    type Case<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, u16, &'a str);
+    let cases: &[Case<'_>] = &[
         ("GET", "/v1/info", &["Host: evil.example"], "", 403, "wrong_host"),
         ("POST", "/v1/ping", &foreign, &ping, 403, "cross_site"),
         ("POST", "/v1/ping", &["Sec-Fetch-Site: cross-site", json], &ping, 403, "cross_site"),

@@ -21,6 +21,7 @@ use crate::options::Options;
 use crate::port::Ports;
 use crate::ready::{Ready, Token};
 use crate::store::Client;
+use crate::stream::Stream;
 use crate::streams::Streams;
 use crate::timer::Timer;
 
@@ -147,7 +148,7 @@ impl<M: Machine> Driver<M> {
                     streams.with(stream, |stream| stream.write(bytes, options.stream_bytes_max));
                 }
                 Action::Read { stream, credit } => streams.with(stream, |stream| stream.grant(credit)),
-                Action::Finish { stream } => streams.with(stream, |stream| stream.finish()),
+                Action::Finish { stream } => streams.with(stream, Stream::finish),
                 Action::Abort { stream } => {
                     if let Some(mut stream) = streams.remove(stream) {
                         stream.reset();

@@ -60,10 +60,10 @@ impl Listener {
         }
         self.resting = None;
         let accepted = self.socket.poll_accept(&mut self.signal.context());
-        if let Poll::Ready(Err(error)) = &accepted {
-            if is_exhausted(error) {
-                self.resting = Some(now + REST);
-            }
+        if let Poll::Ready(Err(error)) = &accepted
+            && is_exhausted(error)
+        {
+            self.resting = Some(now + REST);
         }
         accepted
     }

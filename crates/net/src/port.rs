@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Poll;
 
 use annulus_core::{Socket, SocketId};
 use tokio::net::UdpSocket;
@@ -148,7 +147,7 @@ impl Port {
                 continue;
             }
             self.waiting.push_front((to, bytes));
-            if let Poll::Pending = self.socket.poll_send_ready(&mut self.signal.context()) {
+            if self.socket.poll_send_ready(&mut self.signal.context()).is_pending() {
                 return;
             }
         }

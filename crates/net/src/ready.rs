@@ -149,7 +149,7 @@ mod tests {
         let (a, b) = (Signal::new(&ready, Token::Port(0)), Signal::new(&ready, Token::Stream(7)));
         a.context().waker().wake_by_ref();
         a.raise();
-        b.context().waker().clone().wake();
+        b.context().waker().wake_by_ref();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "one wake-up takes the whole list");
 
         let mut tokens = Vec::new();

@@ -15,7 +15,7 @@ use redb::{
     WriteTransaction,
 };
 
-use super::{Outcome, Store, Work};
+use super::{Change, Outcome, Store, Work};
 use crate::error::OpenError;
 
 /// How much the database may keep in memory: an idle agent has little, and the system caches the file anyway.
@@ -239,7 +239,7 @@ impl<'t> Tables<'t> {
     }
 
     /// All of these changes, or none.
-    fn change(&mut self, changes: &[(SpaceId, Vec<u8>, Option<Vec<u8>>)]) -> Result<Outcome, redb::Error> {
+    fn change(&mut self, changes: &[Change]) -> Result<Outcome, redb::Error> {
         if let Some((space, ..)) = changes.iter().find(|(space, ..)| position(self.spaces, *space).is_none())
         {
             return Ok(unknown(*space));

@@ -62,12 +62,15 @@ pub(crate) struct Request {
     work: Work,
 }
 
+/// Where, which key, and its new value; `None` deletes it.
+pub(crate) type Change = (SpaceId, Vec<u8>, Option<Vec<u8>>);
+
 /// What is to be done: a [`StoreOp`] that owns its bytes.
 #[derive(Debug)]
 pub(crate) enum Work {
     Get { space: SpaceId, key: Vec<u8> },
     Page { space: SpaceId, from: Vec<u8>, until: Vec<u8>, entries_max: u32 },
-    Write { changes: Vec<(SpaceId, Vec<u8>, Option<Vec<u8>>)>, durable: bool },
+    Write { changes: Vec<Change>, durable: bool },
 }
 
 impl Work {

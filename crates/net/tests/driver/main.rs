@@ -1,5 +1,10 @@
 //! The driver on real sockets, rule by rule.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests, but clippy knows only functions marked so"
+)]
+
 mod datagrams;
 mod life;
 mod pings;

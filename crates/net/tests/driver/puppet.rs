@@ -10,7 +10,7 @@ use annulus_core::{
     Refusal, RequestId, Socket, SocketId, Space, SpaceId, StoreFault, StoreReply, StoreResult, StreamEvent,
     StreamId, VisitCounter,
 };
-use annulus_net::{Driver, Events, Handle, Options};
+use annulus_net::{BindError, Driver, Events, Handle, Options};
 use serde::Serialize;
 
 pub(crate) const UDP: SocketId = SocketId::new(0);
@@ -287,10 +287,15 @@ pub(crate) struct Stage {
 impl Stage {
     /// Lets a puppet run.
     pub(crate) fn new(puppet: Puppet, options: Options) -> Self {
-        let (driver, handle) = Driver::bind(puppet, options).unwrap();
+        Self::try_new(puppet, options).unwrap()
+    }
+
+    /// Lets a puppet run if it can be bound.
+    pub(crate) fn try_new(puppet: Puppet, options: Options) -> Result<Self, BindError> {
+        let (driver, handle) = Driver::bind(puppet, options)?;
         let events = handle.events();
         tokio::spawn(driver);
-        Self { handle, events }
+        Ok(Self { handle, events })
     }
 
     pub(crate) fn plain() -> Self {
