@@ -18,9 +18,9 @@ pub(super) fn run<S: Scenario>(common: &Common, scenario: &S) -> anyhow::Result<
         // Before all else: a run that hangs can be repeated too.
         let line = format!("seed {first}\n");
         if common.json {
-            stderr().write_all(line.as_bytes())?
+            stderr().write_all(line.as_bytes())?;
         } else {
-            stdout().write_all(line.as_bytes())?
+            stdout().write_all(line.as_bytes())?;
         }
     }
     let mut failures = Vec::new();
