@@ -222,7 +222,7 @@ fn s_76_a_user_message_is_told_once_and_passed_on() {
 
 #[test]
 fn s_76_repeats_are_known_over_a_window_and_a_restart_begins_anew() {
-    let mut seen = super::super::users::Seen::new(2);
+    let mut seen = users::Seen::new(2);
     let mut take = |n: u8, sequence: u32| seen.take(id(n), Sequence(sequence));
     assert!(take(1, 10_000) && !take(1, 10_000));
     assert!(take(1, 9_000) && !take(1, 9_000), "out of order, once");
