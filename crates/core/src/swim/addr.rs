@@ -25,6 +25,11 @@ impl Addr {
         SocketAddr::new(Ipv6Addr::from(self.ip).to_canonical(), self.port)
     }
 
+    /// Address and port as numbers, to be hashed.
+    pub(super) const fn bits(self) -> (u128, u16) {
+        (u128::from_be_bytes(self.ip), self.port)
+    }
+
     /// How long it is on the wire.
     #[must_use]
     pub(super) fn bytes(self) -> usize {

@@ -193,6 +193,7 @@ impl Swim {
         if !close && !self.selection.is_empty() && !self.mail.gossip.is_empty() {
             self.gossip_once(out);
         }
+        self.answer_handed(out);
         for request in self.mail.gossip.stop() {
             out.reply(request, Reply::Stopped);
         }

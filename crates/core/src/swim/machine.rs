@@ -317,14 +317,19 @@ impl Swim {
         for request in self.mail.gossip.settle() {
             out.reply(request, Reply::Done);
         }
+        self.answer_handed(out);
+        if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
+            self.time_gossip(now);
+        }
+    }
+
+    /// Who waited for a rumour that was handed on is told.
+    pub(super) fn answer_handed(&mut self, out: Out<'_, '_>) {
         for request in core::mem::take(&mut self.mail.handed) {
             if let Some(place) = self.waiting.iter().position(|waiting| waiting.request == request) {
                 self.waiting.remove(place);
                 out.reply(request, Reply::Done);
             }
-        }
-        if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
-            self.time_gossip(now);
         }
     }
 
@@ -449,7 +454,7 @@ impl Machine for Swim {
         if let Some(addr) = bound.socket(UDP).filter(|_| !self.advertises) {
             let meta = self.own_contents.borrow().meta().to_vec();
             if let Some(contents) = OwnContents::new(&[addr], &meta) {
-                self.members.at_mut(self.me).describe(contents.borrow());
+                self.members.describe(self.me, contents.borrow());
                 self.own_contents = contents;
             }
         }

@@ -7,6 +7,7 @@ use super::addr::Addr;
 use super::contents::Contents;
 use super::rtt::Rtt;
 use super::standing::{Incarnation, Standing, State};
+use super::tree::member_hash;
 use super::vivaldi::Coordinate;
 use crate::id::Id;
 
@@ -70,6 +71,19 @@ impl Member {
         }
         let told = contents.is_some_and(|contents| self.merge_contents(standing.incarnation, contents));
         news || told
+    }
+
+    /// Whether this news would change anything.
+    #[must_use]
+    pub fn is_news(&self, standing: Standing, contents: Option<Contents<'_>>) -> bool {
+        self.standing().accepts(standing)
+            || contents.is_some_and(|contents| self.is_told_better(standing.incarnation, contents))
+    }
+
+    /// Its hash in the comparison of tables; nothing, if it does not live.
+    #[must_use]
+    pub(super) fn hash(&self) -> u64 {
+        if self.state.is_live() { member_hash(self.id(), self.incarnation, self.contents()) } else { 0 }
     }
 
     /// Who it is.
@@ -158,11 +172,16 @@ impl Member {
     /// Later contents win, and of two told in one incarnation the greater: arbitrary, but the same everywhere,
     /// until the owner hears of it and raises its number.
     fn merge_contents(&mut self, told: Incarnation, contents: Contents<'_>) -> bool {
-        let newer = told.cmp(&self.contents_incarnation).then_with(|| contents.cmp(&self.contents()));
-        if newer == Ordering::Greater {
+        let better = self.is_told_better(told, contents);
+        if better {
             self.contents_incarnation = told;
             self.put(contents);
         }
+        better
+    }
+
+    fn is_told_better(&self, told: Incarnation, contents: Contents<'_>) -> bool {
+        let newer = told.cmp(&self.contents_incarnation).then_with(|| contents.cmp(&self.contents()));
         newer == Ordering::Greater
     }
 

@@ -4,7 +4,7 @@ use super::contents::Contents;
 use super::member::Member;
 use super::shuffle::grow;
 use super::standing::{Standing, State};
-use super::tree::{Range, Tree, member_hash};
+use super::tree::{Range, Tree};
 use crate::id::Id;
 
 /// The place of a member in the table, as long as it is there.
@@ -65,7 +65,7 @@ impl Members {
         self.index.insert(place, (prefix(id), slot));
         if standing.state.is_live() {
             self.live += 1;
-            self.tree.toggle(id, member_hash(id, standing.incarnation));
+            self.tree.toggle(id, self.get(slot).hash());
             self.fit();
         }
         Some(slot)
@@ -73,25 +73,30 @@ impl Members {
 
     /// Takes news of a member in; whether anything changed.
     pub(super) fn merge(&mut self, slot: Slot, standing: Standing, contents: Option<Contents<'_>>) -> bool {
-        let member = self.at_mut(slot);
-        let (id, before) = (member.id(), member.standing());
-        let changed = member.merge(standing, contents);
-        let after = member.standing();
-        self.moved(id, before, after);
-        changed
+        if !self.get(slot).is_news(standing, contents) {
+            return false;
+        }
+        self.change(slot, |member| {
+            member.merge(standing, contents);
+        });
+        true
+    }
+
+    /// Sets what our own record says, before anybody was told.
+    pub(super) fn describe(&mut self, slot: Slot, contents: Contents<'_>) {
+        self.change(slot, |member| member.describe(contents));
     }
 
     /// Forgets a member.
     pub(super) fn remove(&mut self, slot: Slot) {
         let member = self.get(slot);
-        let (id, standing) = (member.id(), member.standing());
+        let (id, standing, addr) = (member.id(), member.standing(), member.contents().addr());
         let Ok(place) = self.search(id) else { return };
-        self.moved(id, standing, Standing { state: State::Dead, ..standing });
         self.index.remove(place);
         self.free.push(slot);
         // What hangs on the record goes now; the record itself when the slot is used again.
-        let addr = self.get(slot).contents().addr();
-        *self.at_mut(slot) = Member::new(id, standing, Contents::from_parts(addr, &[]));
+        let gone = Standing { state: State::Dead, ..standing };
+        self.change(slot, |member| *member = Member::new(id, gone, Contents::from_parts(addr, &[])));
     }
 
     pub(super) fn at_mut(&mut self, slot: Slot) -> &mut Member {
@@ -161,7 +166,7 @@ impl Members {
     pub(super) fn hash(&self, range: Range) -> u64 {
         self.tree.hash(range).unwrap_or_else(|| {
             let live = self.range(range).filter(|(_, member)| member.state().is_live());
-            live.fold(0, |sum, (_, member)| sum ^ member_hash(member.id(), member.incarnation()))
+            live.fold(0, |sum, (_, member)| sum ^ member.hash())
         })
     }
 
@@ -172,9 +177,8 @@ impl Members {
             return core::array::from_fn(|child| kept(child).unwrap_or_default());
         }
         let mut sums = [0; Range::FAN];
-        for (_, member) in self.range(range).filter(|(_, member)| member.state().is_live()) {
-            let (id, incarnation) = (member.id(), member.incarnation());
-            sums[range.child_of(id.number())] ^= member_hash(id, incarnation);
+        for (_, member) in self.range(range) {
+            sums[range.child_of(member.id().number())] ^= member.hash();
         }
         sums
     }
@@ -205,16 +209,14 @@ impl Members {
         Slot::new((page * PAGE + self.pages[page].len() - 1) as u32)
     }
 
-    /// Keeps count and hashes when a standing changes.
-    fn moved(&mut self, id: Id, before: Standing, after: Standing) {
-        if before.state.is_live() {
-            self.live -= 1;
-            self.tree.toggle(id, member_hash(id, before.incarnation));
-        }
-        if after.state.is_live() {
-            self.live += 1;
-            self.tree.toggle(id, member_hash(id, after.incarnation));
-        }
+    /// Changes a record, and keeps count and hashes.
+    fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Member)) {
+        let member = self.at_mut(slot);
+        let (id, was_live, before) = (member.id(), member.state().is_live(), member.hash());
+        change(member);
+        let (is_live, after) = (member.state().is_live(), member.hash());
+        self.live = self.live + usize::from(is_live) - usize::from(was_live);
+        self.tree.toggle(id, before ^ after);
         self.fit();
     }
 
@@ -222,7 +224,7 @@ impl Members {
         if self.tree.is_unsuitable(self.live) {
             let mut tree = core::mem::take(&mut self.tree);
             let live = self.iter().filter(|(_, member)| member.state().is_live());
-            let hashes = live.map(|(_, member)| (member.id(), member_hash(member.id(), member.incarnation())));
+            let hashes = live.map(|(_, member)| (member.id(), member.hash()));
             tree.rebuild(self.live, hashes);
             self.tree = tree;
         }

@@ -139,7 +139,7 @@ pub enum Message<'a> {
         header: Header,
         /// Which members.
         range: Range,
-        /// Who, incarnation, state.
+        /// Who, incarnation, state, and what they tell of themselves in 32 bits.
         entries: Summaries<'a>,
     },
     /// Please tell me all about these.

@@ -139,7 +139,7 @@ pub use shuffle::ShuffleList;
 pub use sorter::{IdLengthError, NodeSorter, lexicographic};
 pub use standing::{Incarnation, Standing, State, refutation};
 pub use tags::{Tags, TagsTooLarge};
-pub use tree::{Range, member_hash};
+pub use tree::{Range, fingerprint, member_hash};
 pub use users::WINDOW;
 pub use vivaldi::{Coordinate, DIMENSIONS};
 pub use wire::{Coded, HEAD_BYTES, Hashes, Head, Ids, Messages, Ring, Summaries, VERSION, encode, size};

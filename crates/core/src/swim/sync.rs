@@ -12,7 +12,7 @@ use super::message::Message;
 use super::rumours::{accusation, record};
 use super::sequence::Sequence;
 use super::standing::{Standing, State};
-use super::tree::Range;
+use super::tree::{Range, fingerprint};
 use super::wire::{ENTRY_BYTES, Hashes, Ids, Summaries};
 use crate::id::Id;
 use crate::time::Now;
@@ -76,15 +76,21 @@ impl Swim {
         }
         let mut better: Vec<Slot> = Vec::new();
         let mut wanted = Vec::new();
-        for (id, theirs) in entries.iter().take(4 * LISTED_MAX) {
-            match self.members.find(id) {
-                Some(slot) if self.members.get(slot).standing() > theirs => better.push(slot),
-                Some(slot) if self.members.get(slot).standing() < theirs => wanted.push(id),
-                Some(_) => {}
-                None => wanted.push(id),
+        for (id, theirs, told) in entries.iter().take(4 * LISTED_MAX) {
+            let Some(slot) = self.members.find(id) else {
+                wanted.push(id);
+                continue;
+            };
+            let member = self.members.get(slot);
+            let (ours, differs) = (member.standing(), fingerprint(member.contents()) != told);
+            if ours > theirs || (ours == theirs && differs) {
+                better.push(slot);
+            }
+            if ours < theirs || (ours == theirs && differs) {
+                wanted.push(id);
             }
         }
-        let listed: Vec<Id> = entries.iter().map(|(id, _)| id).collect();
+        let listed: Vec<Id> = entries.iter().map(|(id, _, _)| id).collect();
         let unlisted = self.members.range(range).filter(|(_, member)| member.state().is_live());
         better.extend(unlisted.filter(|(_, member)| !listed.contains(&member.id())).map(|(slot, _)| slot));
         let (members, me) = (&self.members, self.id);
@@ -122,6 +128,7 @@ impl Swim {
             bytes.extend_from_slice(&member.id().to_bytes());
             bytes.extend_from_slice(&member.incarnation().0.to_be_bytes());
             bytes.push(member.state() as u8);
+            bytes.extend_from_slice(&fingerprint(member.contents()).to_be_bytes());
         }
         debug_assert!(bytes.len() <= LISTED_MAX * ENTRY_BYTES, "at most so many are listed");
         (true, bytes)

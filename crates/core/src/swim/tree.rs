@@ -7,6 +7,7 @@
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
 
+use super::contents::Contents;
 use super::standing::Incarnation;
 
 /// All ids that begin with certain bits.
@@ -68,11 +69,26 @@ impl Range {
     }
 }
 
-/// The hash of one member. It is the same on every node: no seed.
+/// The hash of one member: who, in which incarnation, and what it tells of itself. It is the same on every node: no
+/// seed.
 #[must_use]
-pub fn member_hash(id: Id, incarnation: Incarnation) -> u64 {
+pub fn member_hash(id: Id, incarnation: Incarnation, contents: Contents<'_>) -> u64 {
     let number = id.number();
-    mix(mix(mix(number as u64) ^ (number >> 64) as u64) ^ u64::from(incarnation.0))
+    let told = u64::from(incarnation.0) << 32 | u64::from(fingerprint(contents));
+    mix(mix(mix(number as u64) ^ (number >> 64) as u64) ^ told)
+}
+
+/// What a node tells of itself, in 32 bits.
+#[must_use]
+pub fn fingerprint(contents: Contents<'_>) -> u32 {
+    let (addr, rest) = (contents.addr().bits(), contents.rest());
+    let mut sum = mix(addr.0 as u64) ^ mix((addr.0 >> 64) as u64 ^ u64::from(addr.1));
+    for chunk in rest.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        sum = mix(sum ^ u64::from_be_bytes(word));
+    }
+    mix(sum ^ rest.len() as u64) as u32
 }
 
 /// The finaliser of SplitMix64: every bit of the input moves every bit of the output.

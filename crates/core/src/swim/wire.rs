@@ -24,7 +24,7 @@
 //! | 8 | Dead | from, sequence, id, incarnation |
 //! | 9 | User | from, sequence, data |
 //! | 10 | Digest | sequence, range 9, hashes 8 each: 1 or 16 |
-//! | 11 | Summary | sequence, range 9, entries: id, incarnation, state 1 |
+//! | 11 | Summary | sequence, range 9, entries: id, incarnation, state 1, fingerprint of the contents 4 |
 //! | 12 | Want | sequence, ids |
 //!
 //! Contents are an address (kind 4 or 6, ip, port), and if there is more: the number of further addresses, these,
@@ -62,7 +62,7 @@ const SUMMARY: u8 = 11;
 const WANT: u8 = 12;
 
 /// The bytes of an entry of a summary.
-pub(super) const ENTRY_BYTES: usize = 21;
+pub(super) const ENTRY_BYTES: usize = 25;
 
 /// The short hash that keeps rings apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -406,13 +406,13 @@ impl<'a> Summaries<'a> {
     }
 
     /// One after the other.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Id, Standing)> + use<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Id, Standing, u32)> + use<'a> {
         self.0.as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| {
             let mut reader = Reader::new(entry);
             let id = Id::new(reader.u128().unwrap_or_default());
             let incarnation = Incarnation(reader.u32().unwrap_or_default());
             let state = reader.u8().ok().and_then(State::from_number).unwrap_or_default();
-            (id, Standing::new(incarnation, state))
+            (id, Standing::new(incarnation, state), reader.u32().unwrap_or_default())
         })
     }
 }

@@ -31,7 +31,7 @@ fn s_126_options_that_cannot_work_are_refused_and_say_why() {
 }
 
 #[test]
-fn s_128_s_129_s_130_who_is_there_includes_us_and_the_suspected() {
+fn s_129_who_is_there_includes_us_and_the_suspected() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     say(&mut rig, 2, &[suspect(2, 3, 0), dead(2, 4, 0)]);
     rig.take_log();
@@ -181,6 +181,57 @@ fn force_leave_makes_a_dead_node_one_that_left_and_a_living_one_contradicts() {
     assert_eq!(other.machine.incarnation(), Incarnation(1));
 }
 
+#[test]
+fn s_128_the_local_node_is_as_it_was_configured() {
+    let meta = b"blue".to_vec();
+    let mut rig = rig_with(&Config { addrs: vec![addr(1), addr(11)], meta, ..config(1, Preset::Lan) }, &[2]);
+    rig.command(Command::LocalNode);
+    let expected = Node { id: id(1), addrs: vec![addr(1), addr(11)], meta: b"blue".to_vec() };
+    assert!(has(&rig, &format!("LocalNode({expected:?})")));
+}
+
+#[test]
+fn s_130_the_count_follows_who_comes_and_goes() {
+    let mut rig = rig(Preset::GoSwim, &[2, 3]);
+    let own = contents(9);
+    say(&mut rig, 2, &[dead(2, 3, 0), alive(&own, 9, 0)]);
+    say(&mut rig, 2, &[dead(9, 9, 0)]);
+    rig.command(Command::MemberCount);
+    assert!(has(&rig, "Reply 1 Count(2)"));
+}
+
+#[test]
+fn s_98_rumours_never_wait_for_room() {
+    let settings = quiet(Preset::GoSwim);
+    let config = Config { user_max: 1, settings, ..config(1, Preset::GoSwim) };
+    let mut rig = rig_with(&config, &[2, 3, 4]);
+    rig.command(Command::Broadcast { data: vec![1; 1300], wait: true });
+    rig.command(Command::Broadcast { data: vec![1; 1300], wait: true });
+    say(&mut rig, 2, &[suspect(2, 3, 0), suspect(2, 4, 0)]);
+    assert_eq!(rig.machine.mail.gossip.rumours().count(), 2);
+}
+
+#[test]
+fn s_111_a_close_drops_what_waits_to_be_sent() {
+    let mut rig = rig(Preset::GoSwim, &[2]);
+    say(&mut rig, 2, &[suspect(2, 2, 0)]);
+    rig.take_log();
+    rig.command(Command::Close);
+    rig.command(Command::Start);
+    assert_eq!(rig.machine.mail.gossip.rumours().count(), 0);
+    assert!(sent(&mut rig).is_empty());
+}
+
+#[test]
+fn s_132_a_detector_is_started_once() {
+    let mut rig = rig(Preset::GoSwim, &[2]);
+    rig.command(Command::Start);
+    rig.command(Command::Stop);
+    rig.command(Command::Start);
+    let replies: Vec<&String> = rig.log.iter().filter(|line| line.starts_with("Reply")).collect();
+    assert_eq!(replies, ["Reply 1 AlreadyStarted", "Reply 2 Done", "Reply 3 Done"]);
+}
+
 /// Takes what it wants and sees the record.
 #[derive(Clone, Debug, Default)]
 struct Listener {
@@ -222,7 +273,7 @@ fn s_9_s_99_s_104_handlers_see_the_record_and_pass_on_what_is_not_theirs() {
 }
 
 #[test]
-fn s_102_s_104_the_end_of_the_chain_is_the_protocol() {
+fn s_104_the_end_of_the_chain_is_the_protocol() {
     let mut handlers = Handlers::default();
     assert_eq!(handlers.handle(&ping(2, 1, 1), None), Verdict::Pass);
     handlers.push(Box::new(Listener::default()));

@@ -211,7 +211,7 @@ fn s_r5_who_contradicts_lives() {
 }
 
 #[test]
-fn s_20_an_ack_does_not_clear_a_suspicion_but_the_ping_tells_the_suspect() {
+fn s_79_an_ack_does_not_clear_a_suspicion_but_the_ping_tells_the_suspect() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     rig.take_log();
@@ -295,7 +295,7 @@ fn s_119_periods_follow_each_other_at_the_interval() {
 
 /// SF-21: of two targets that fail in one period, the helper's answer is for one.
 #[test]
-fn s_16_an_answer_belongs_to_its_probe() {
+fn s_67_an_answer_belongs_to_its_probe() {
     let settings = Settings { region_probes: 2, ..quiet(Preset::GoSwim) };
     let mut rig = rig_with(&Config { settings, ..config(1, Preset::GoSwim) }, &[2, 3, 4, 5, 6]);
     next_ping(&mut rig);

@@ -42,7 +42,7 @@ fn each<'a>(plain: &'a OwnContents, full: &'a OwnContents) -> Vec<Message<'a>> {
     ]
 }
 
-const ENTRY: [u8; 21] = [1; 21];
+const ENTRY: [u8; 25] = [1; 25];
 
 fn full() -> OwnContents {
     let addrs = [addr(2), "[2001:db8::7]:7000".parse().unwrap()];
