@@ -223,7 +223,9 @@ pub enum ConfigError {
     #[error("members.probe_interval is zero: give it a duration such as \"1s\"")]
     ZeroInterval,
     /// No time for indirect probes (SA-34).
-    #[error("members.probe_timeout is {timeout:?}: it must be above zero and below probe_interval ({interval:?})")]
+    #[error(
+        "members.probe_timeout is {timeout:?}: it must be above zero and below probe_interval ({interval:?})"
+    )]
     Timeout {
         /// As configured.
         timeout: Duration,

@@ -201,7 +201,8 @@ impl Gossip {
     /// What waits about members, in order of priority.
     #[cfg(test)]
     pub(super) fn rumours(&self) -> impl Iterator<Item = (Id, Standing, u32)> {
-        self.members.iter().filter_map(|(rumour, sent)| rumour.about.map(|(id, standing)| (id, standing, sent)))
+        self.members
+            .iter()
+            .filter_map(|(rumour, sent)| rumour.about.map(|(id, standing)| (id, standing, sent)))
     }
 }
-

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::Event;
 use super::addr::Addr;
 use super::inbox::Packet;
 use super::joins::{JoinTurn, TRANSFER_PACKETS, Transfer};
@@ -12,7 +13,6 @@ use super::message::{Message, NodeView};
 use super::past::PastMember;
 use super::rumours::{accusation, record};
 use super::standing::State;
-use super::Event;
 use crate::id::Id;
 use crate::store::{StoreReply, StoreResult};
 use crate::time::Now;

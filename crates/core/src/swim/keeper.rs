@@ -74,7 +74,8 @@ impl Keeper {
         if self.writing.is_some() || self.write_at.is_none_or(|at| at > now) {
             return None;
         }
-        let ids: Vec<Id> = core::iter::from_fn(|| self.changed.pop_first()).take(PAGE_ENTRIES as usize).collect();
+        let ids: Vec<Id> =
+            core::iter::from_fn(|| self.changed.pop_first()).take(PAGE_ENTRIES as usize).collect();
         self.write_at = (!self.changed.is_empty()).then(|| now + self.interval);
         let op = self.op();
         self.writing = Some(op);

@@ -192,8 +192,7 @@ impl Members {
 
     fn search(&self, id: Id) -> Result<usize, usize> {
         let wanted = prefix(id);
-        self.index
-            .binary_search_by(|&(at, slot)| at.cmp(&wanted).then_with(|| self.get(slot).id().cmp(&id)))
+        self.index.binary_search_by(|&(at, slot)| at.cmp(&wanted).then_with(|| self.get(slot).id().cmp(&id)))
     }
 
     fn allot(&mut self, member: Member) -> Slot {

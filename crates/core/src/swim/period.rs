@@ -108,7 +108,15 @@ impl Swim {
         let help_at = Some(now.mono + self.timeout(slot));
         self.members.at_mut(slot).pinged(self.period);
         let helpers = Vec::new();
-        self.probes.add(Probe { sequence, target: slot, id, sent: now.mono, help_at, helpers, answered: false });
+        self.probes.add(Probe {
+            sequence,
+            target: slot,
+            id,
+            sent: now.mono,
+            help_at,
+            helpers,
+            answered: false,
+        });
     }
 
     fn ping_message(&mut self, now: Now, sequence: Option<super::Sequence>, to: Id) -> Message<'static> {
@@ -137,7 +145,8 @@ impl Swim {
         let wanted = self.settings.indirect_probes;
         let mut helpers = Vec::with_capacity(wanted);
         let others = self.selection.len();
-        let alive = |swim: &Self, slot: Slot| slot != target && swim.members.get(slot).state() == State::Alive;
+        let alive =
+            |swim: &Self, slot: Slot| slot != target && swim.members.get(slot).state() == State::Alive;
         if others <= 4 * wanted {
             let mut all: Vec<Slot> = self.selection.iter().filter(|slot| alive(self, *slot)).collect();
             self.rng.shuffle(&mut all);

@@ -123,7 +123,13 @@ impl Swim {
     }
 
     /// Nobody disputed a suspicion in time (S-R5).
-    pub(super) fn suspicion_over(&mut self, now: Now, slot: Slot, incarnation: Incarnation, out: Out<'_, '_>) {
+    pub(super) fn suspicion_over(
+        &mut self,
+        now: Now,
+        slot: Slot,
+        incarnation: Incarnation,
+        out: Out<'_, '_>,
+    ) {
         let id = self.members.get(slot).id();
         self.dead(now, slot, Message::Dead { header: self.header(self.sequence), id, incarnation }, out);
     }

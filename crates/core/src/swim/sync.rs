@@ -40,7 +40,8 @@ impl Swim {
         }
         let mut differing = Vec::new();
         if hashes.iter().len() == 1 {
-            differing.extend(hashes.iter().next().filter(|hash| *hash != self.members.hash(range)).map(|_| range));
+            differing
+                .extend(hashes.iter().next().filter(|hash| *hash != self.members.hash(range)).map(|_| range));
         } else {
             let own = self.members.child_hashes(range);
             let children = hashes.iter().zip(own).enumerate().filter(|(_, (theirs, ours))| theirs != ours);
@@ -141,7 +142,6 @@ impl Swim {
         known
     }
 }
-
 
 /// What is known of a member, but a death as a suspicion: the other side of a healed partition shall not bury the
 /// living, and who is really dead does not dispute it.

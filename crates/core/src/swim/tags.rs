@@ -21,7 +21,9 @@ pub struct Tags {
 
 /// The metadata would be larger than a packet is to carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)")]
+#[error(
+    "name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)"
+)]
 pub struct TagsTooLarge;
 
 impl Tags {

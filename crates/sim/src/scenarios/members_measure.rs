@@ -112,7 +112,8 @@ impl Measure {
         for _ in 0..self.nodes {
             sim.add_host();
         }
-        let mut world = World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(interval) };
+        let mut world =
+            World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(interval) };
         // Just before a period begins.
         let warm = interval * WARM_PERIODS - Duration::from_millis(1);
         self.prepare(&mut sim, &mut world, warm);
@@ -251,8 +252,7 @@ impl Watch {
     }
 
     fn crashed(&mut self, host: HostId, at: Duration, survivors: usize) {
-        let death =
-            Death { at, first_suspect: None, first_dead: None, last_dead: 0.0, know: 0, survivors };
+        let death = Death { at, first_suspect: None, first_dead: None, last_dead: 0.0, know: 0, survivors };
         self.deaths.insert(id_of(host), death);
     }
 

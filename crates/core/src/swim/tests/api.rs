@@ -257,7 +257,8 @@ impl Handler for Listener {
 
 #[test]
 fn s_9_s_99_s_104_handlers_see_the_record_and_pass_on_what_is_not_theirs() {
-    let mut swim = Swim::new(&Config { settings: quiet(Preset::GoSwim), ..config(1, Preset::GoSwim) }, [7; 32]).unwrap();
+    let mut swim =
+        Swim::new(&Config { settings: quiet(Preset::GoSwim), ..config(1, Preset::GoSwim) }, [7; 32]).unwrap();
     swim.assume(&[node(2), node(3)]);
     swim.use_handler(Box::new(Listener { refuse: true, ..Listener::default() }));
     swim.use_handler(Box::new(Listener::default()));
@@ -269,7 +270,11 @@ fn s_9_s_99_s_104_handlers_see_the_record_and_pass_on_what_is_not_theirs() {
     assert_eq!((counted.unknown_kinds, counted.handlers_refused, counted.pings_answered), (0, 1, 1));
     assert_eq!(standing(&rig, 3), Some((0, State::Alive)), "the suspicion was refused");
     let chain = format!("{:?}", rig.machine.handlers);
-    assert_eq!(chain.matches("Some((0, Alive))").count(), 4, "three at the first, one at the second: {chain}");
+    assert_eq!(
+        chain.matches("Some((0, Alive))").count(),
+        4,
+        "three at the first, one at the second: {chain}"
+    );
 }
 
 #[test]

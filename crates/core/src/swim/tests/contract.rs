@@ -27,13 +27,17 @@ impl Subject for Member1 {
         say(rig, 3, &[Message::User { header: header(3, 8), id: id(3), data: b"hello" }]);
         let target = OwnContents::new(&[addr(8)], &[]).unwrap();
         let (to, target_id, wants_nack) = (id(1), id(8), true);
-        say(rig, 4, &[Message::IndirectPing {
-            header: header(4, 2),
-            to,
-            target: target_id,
-            wants_nack,
-            contents: target.borrow(),
-        }]);
+        say(
+            rig,
+            4,
+            &[Message::IndirectPing {
+                header: header(4, 2),
+                to,
+                target: target_id,
+                wants_nack,
+                contents: target.borrow(),
+            }],
+        );
         rig.command(Command::Broadcast { data: b"news".to_vec(), wait: true });
         rig.command(Command::Update { timeout: Some(SECOND) });
         rig.command(Command::SetMeta { meta: b"me".to_vec() });

@@ -7,10 +7,12 @@ use crate::time::Instant;
 #[test]
 fn s_138_presets_are_what_the_table_says() {
     let original = Preset::OriginalSwim.settings();
-    let counts = (original.region_count, original.region_probes, original.neighbor_count, original.neighbor_probes);
+    let counts =
+        (original.region_count, original.region_probes, original.neighbor_count, original.neighbor_probes);
     assert_eq!(counts, (1, 1, 0, 0));
     let go = Preset::GoSwim.settings();
-    let defaults = (go.retransmit_mult, go.suspicion_mult, go.indirect_probes, go.probe_interval, go.probe_timeout);
+    let defaults =
+        (go.retransmit_mult, go.suspicion_mult, go.indirect_probes, go.probe_interval, go.probe_timeout);
     assert_eq!(defaults, (4, 5, 3, SECOND, SECOND / 2));
     for preset in Preset::ALL {
         assert_eq!(preset.name().parse(), Ok(preset));
@@ -113,7 +115,11 @@ fn a_helper_says_no_in_time_if_asked_to() {
     let mut rig = rig(Preset::Lan, &[2, 3]);
     let target = contents(3);
     let (to, wants_nack, contents) = (id(1), true, target.borrow());
-    say(&mut rig, 2, &[Message::IndirectPing { header: header(2, 55), to, target: id(3), wants_nack, contents }]);
+    say(
+        &mut rig,
+        2,
+        &[Message::IndirectPing { header: header(2, 55), to, target: id(3), wants_nack, contents }],
+    );
     rig.take_log();
     rig.advance(Duration::from_millis(410));
     let nacks = sent_kind(&mut rig, "IndirectNack");
@@ -211,7 +217,11 @@ fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
         point[0] = if target == 2 { 0.010 } else { -0.010 };
         let coordinate = wants.then_some(Coordinate { point, height: 0.001, error: 0.1 });
         let header = Header { from: id(target), sequence };
-        say(&mut rig, target, &[Message::Ack { header, local_time: Wall::default(), introduce: false, coordinate }]);
+        say(
+            &mut rig,
+            target,
+            &[Message::Ack { header, local_time: Wall::default(), introduce: false, coordinate }],
+        );
     }
     assert_eq!(asked, 4, "once in five seconds");
     assert_eq!(rig.machine.rtt(Some(id(2)), id(3)), Some(Duration::from_millis(22)));
@@ -219,7 +229,12 @@ fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
     rig.take_log();
     rig.command(Command::Rtt { from: None, to: id(9) });
     assert!(has(&rig, "Rtt(None)"));
-    let coordinate = Message::Ping { header: header(2, 5), to: id(1), local_time: Wall::default(), wants_coordinate: true };
+    let coordinate = Message::Ping {
+        header: header(2, 5),
+        to: id(1),
+        local_time: Wall::default(),
+        wants_coordinate: true,
+    };
     say(&mut rig, 2, &[coordinate]);
     assert!(sent_kind(&mut rig, "Ack")[0].1.contains("coordinate: Some"));
 }

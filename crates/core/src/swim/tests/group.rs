@@ -252,7 +252,10 @@ fn a_mass_restart_at_incarnation_zero_converges() {
     let mut group = Group::of(1..31, Preset::Lan);
     group.run(5 * SECOND);
     for n in 1..31 {
-        group.start(&Config { meta: b"new".to_vec(), seeds: vec![addr(n % 30 + 1)], ..config(n, Preset::Lan) }, &[]);
+        group.start(
+            &Config { meta: b"new".to_vec(), seeds: vec![addr(n % 30 + 1)], ..config(n, Preset::Lan) },
+            &[],
+        );
         group.run(Duration::from_millis(100));
     }
     group.run(60 * SECOND);
@@ -290,7 +293,8 @@ fn anti_entropy_costs_what_differs() {
         for n in 1..3 {
             let mut known: Vec<Node> = (0..members - if n == 1 { missing } else { 0 }).map(many).collect();
             known.push(node(3 - n));
-            let config = Config { settings: settings.clone(), kept_max: 0, past_max: 0, ..config(n, Preset::Lan) };
+            let config =
+                Config { settings: settings.clone(), kept_max: 0, past_max: 0, ..config(n, Preset::Lan) };
             group.start(&config, &known);
         }
         // Only the comparison with each other, not with the nodes that do not exist.

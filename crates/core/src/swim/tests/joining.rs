@@ -54,8 +54,11 @@ fn s_83_who_is_asked_to_let_somebody_in_tells_it_of_everybody() {
     say(&mut rig, 250, &[join(&own, 250, 0)]);
     rig.advance(Duration::from_millis(400));
     let packets = sent(&mut rig);
-    let told: Vec<String> =
-        packets.iter().filter(|(to, _)| *to == addr(250)).flat_map(|(_, messages)| messages.clone()).collect();
+    let told: Vec<String> = packets
+        .iter()
+        .filter(|(to, _)| *to == addr(250))
+        .flat_map(|(_, messages)| messages.clone())
+        .collect();
     for n in others.iter().filter(|n| **n != 4) {
         let name = format!("node: NodeView {{ id: {:?}", id(*n));
         assert!(told.iter().any(|text| text.contains(&name)), "node {n} is missing");
@@ -118,7 +121,9 @@ fn s_136_s_r8_a_leave_is_a_dead_of_our_own_that_we_do_not_contradict() {
     next_ping(&mut rig);
     assert!(has(&rig, "Reply 1 Done"));
     let told = sent_kind(&mut rig, "Dead");
-    assert!(told[0].1.contains(&format!("from: {:?}", id(1))) && told[0].1.contains(&format!("id: {:?}", id(1))));
+    assert!(
+        told[0].1.contains(&format!("from: {:?}", id(1))) && told[0].1.contains(&format!("id: {:?}", id(1)))
+    );
     say(&mut rig, 2, &[suspect(3, 1, 0), dead(3, 1, 0)]);
     assert_eq!(rig.machine.incarnation(), Incarnation(0));
     say(&mut rig, 2, &[ping(2, 1, 4)]);

@@ -119,7 +119,10 @@ fn say(rig: &mut Rig<Swim>, from: u8, messages: &[Message<'_>]) {
 fn sent(rig: &mut Rig<Swim>) -> Vec<(SocketAddr, Vec<String>)> {
     let log = rig.take_log();
     let sends = log.iter().filter_map(|line| line.strip_prefix("Send 0:0 to "));
-    sends.map(|line| line.split_once(' ').unwrap()).map(|(to, hex)| (to.parse().unwrap(), printed(hex))).collect()
+    sends
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(to, hex)| (to.parse().unwrap(), printed(hex)))
+        .collect()
 }
 
 fn printed(hex: &str) -> Vec<String> {

@@ -45,7 +45,8 @@ fn s_79_an_unknown_asker_is_answered_where_it_asks_from_and_asked_for_its_name()
     let acks = sent_kind(&mut rig, "Ack");
     assert!(acks[0].0 == addr(9) && acks[0].1.contains("introduce: true"), "{acks:?}");
     let header = header(2, 0);
-    let introduce = Message::Ack { header, local_time: Wall::from_micros(0), introduce: true, coordinate: None };
+    let introduce =
+        Message::Ack { header, local_time: Wall::from_micros(0), introduce: true, coordinate: None };
     say(&mut rig, 2, &[introduce]);
     assert_eq!(sent_kind(&mut rig, "Alive").len(), 1, "we tell who we are");
 }
@@ -56,8 +57,12 @@ fn s_67_a_ping_for_another_node_is_dropped_and_one_for_nobody_answered() {
     say(&mut rig, 2, &[ping(2, 3, 77)]);
     assert_eq!(rig.machine.counted().misaddressed, 1);
     assert!(sent(&mut rig).is_empty());
-    let to_nobody =
-        Message::Ping { header: header(2, 1), to: Id::MIN, local_time: Wall::default(), wants_coordinate: false };
+    let to_nobody = Message::Ping {
+        header: header(2, 1),
+        to: Id::MIN,
+        local_time: Wall::default(),
+        wants_coordinate: false,
+    };
     say(&mut rig, 2, &[to_nobody]);
     assert_eq!(sent_kind(&mut rig, "Ack").len(), 1);
 }
@@ -93,7 +98,8 @@ fn s_120_the_time_for_a_direct_answer_is_the_probe_timeout() {
 #[test]
 fn s_118_as_many_helpers_are_asked_as_configured() {
     let settings = Settings { indirect_probes: 2, ..quiet(Preset::GoSwim) };
-    let mut rig = rig_with(&Config { settings, ..config(1, Preset::GoSwim) }, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let mut rig =
+        rig_with(&Config { settings, ..config(1, Preset::GoSwim) }, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
     next_ping(&mut rig);
     rig.take_log();
     rig.advance(Duration::from_millis(520));
@@ -174,13 +180,17 @@ fn s_70_requests_of_one_asker_are_limited() {
     assert_eq!((rig.machine.counted().relays, rig.machine.counted().relays_refused), (8, 12));
     rig.advance(2 * SECOND);
     let header = header(2, 99);
-    say(&mut rig, 2, &[Message::IndirectPing {
-        header,
-        to: id(1),
-        target: id(9),
-        wants_nack: false,
-        contents: target.borrow(),
-    }]);
+    say(
+        &mut rig,
+        2,
+        &[Message::IndirectPing {
+            header,
+            to: id(1),
+            target: id(9),
+            wants_nack: false,
+            contents: target.borrow(),
+        }],
+    );
     assert_eq!(rig.machine.counted().relays, 9, "a period later there is room again");
 }
 
@@ -304,7 +314,11 @@ fn s_67_an_answer_belongs_to_its_probe() {
     rig.advance(Duration::from_millis(520));
     let helper = rig.machine.probes.find(probes[0].sequence).unwrap().helpers[0].0;
     let n = (helper.number() & 0xff) as u8;
-    say(&mut rig, n, &[Message::IndirectAck { header: Header { from: helper, sequence: probes[0].sequence } }]);
+    say(
+        &mut rig,
+        n,
+        &[Message::IndirectAck { header: Header { from: helper, sequence: probes[0].sequence } }],
+    );
     next_ping(&mut rig);
     let state = |id: Id| rig.machine.members().member(id).unwrap().state();
     assert_eq!((state(probes[0].id), state(probes[1].id)), (State::Alive, State::Suspect));

@@ -81,7 +81,10 @@ fn s_23_a_suspected_node_contradicts_with_the_next_number() {
     say(&mut rig, 2, &[suspect(3, 1, 0)]);
     assert_eq!(rig.machine.incarnation(), Incarnation(1));
     let told = sent_kind(&mut rig, "Alive");
-    assert!(told[0].0 == addr(2) && told[0].1.contains("Incarnation(1)"), "at once, to who told us: {told:?}");
+    assert!(
+        told[0].0 == addr(2) && told[0].1.contains("Incarnation(1)"),
+        "at once, to who told us: {told:?}"
+    );
     say(&mut rig, 2, &[suspect(3, 1, 0)]);
     assert_eq!(rig.machine.incarnation(), Incarnation(1), "the same accusation is answered already");
     say(&mut rig, 2, &[dead(3, 1, 6)]);
@@ -191,7 +194,11 @@ fn s_75_a_dead_member_is_neither_listed_nor_probed_and_is_forgotten_in_time() {
         say(&mut rig, 3, &[ack(3, sequence)]);
     }
     assert_eq!(rig.machine.members().live(), 2);
-    assert_eq!(standing(&rig, 2), Some((0, State::Dead)), "remembered, so that an old Alive does not revive it");
+    assert_eq!(
+        standing(&rig, 2),
+        Some((0, State::Dead)),
+        "remembered, so that an old Alive does not revive it"
+    );
     rig.advance(30 * SECOND);
     assert_eq!(standing(&rig, 2), None);
     assert!(has(&rig, "MemberForgotten"));

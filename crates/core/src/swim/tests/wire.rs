@@ -35,7 +35,11 @@ fn each<'a>(plain: &'a OwnContents, full: &'a OwnContents) -> Vec<Message<'a>> {
         dead(2, 2, 9),
         Message::User { header: header(4, 8), id: id(4), data: b"hello" },
         Message::Digest { header: header(1, 0), range: Range::ALL, hashes: Hashes(&[7; 8]) },
-        Message::Digest { header: header(1, 0), range: Range::ALL.child(3).unwrap(), hashes: Hashes(&[7; 128]) },
+        Message::Digest {
+            header: header(1, 0),
+            range: Range::ALL.child(3).unwrap(),
+            hashes: Hashes(&[7; 128]),
+        },
         Message::Summary { header: header(1, 0), range: Range::ALL, entries: Summaries(&ENTRY) },
         Message::Want { header: header(1, 0), ids: Ids(&[9; 32]) },
         Message::Other { header: header(1, 0), kind: 200, body: b"from the future" },
@@ -46,8 +50,11 @@ const ENTRY: [u8; 25] = [1; 25];
 
 fn full() -> OwnContents {
     let addrs = [addr(2), "[2001:db8::7]:7000".parse().unwrap()];
-    OwnContents::new(&addrs, &Tags { name: "node-2".into(), tags: [("dc".into(), "east".into())].into() }.encode().unwrap())
-        .unwrap()
+    OwnContents::new(
+        &addrs,
+        &Tags { name: "node-2".into(), tags: [("dc".into(), "east".into())].into() }.encode().unwrap(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -72,7 +79,11 @@ fn s_51_the_bytes_are_those_of_the_vectors() {
         ("a ping cut short", "050000000003", DecodeError::Truncated),
         ("an ack too long", "06030000000600", DecodeError::Trailing),
         ("a flag that does not exist", "0e0100000003000000000000000504", DecodeError::Field("flags")),
-        ("an address of no kind", "1a06000000000100000000000000000000000000000100000000 05".trim(), DecodeError::Field("addr")),
+        (
+            "an address of no kind",
+            "1a06000000000100000000000000000000000000000100000000 05".trim(),
+            DecodeError::Field("addr"),
+        ),
     ] {
         let tail = tail.replace(' ', "");
         assert_eq!(decode(&unhex(&format!("{head}{tail}"))), Err(error), "{name}");
@@ -116,7 +127,11 @@ fn contents_have_one_form() {
     contents(1).borrow().write(&mut Writer::new(&mut bytes, 99));
     bytes.push(0);
     let mut reader = Reader::new(&bytes);
-    assert_eq!(Contents::read(&mut reader), Err(DecodeError::Field("contents")), "nothing more, told at length");
+    assert_eq!(
+        Contents::read(&mut reader),
+        Err(DecodeError::Field("contents")),
+        "nothing more, told at length"
+    );
     let too_many = vec![addr(1); ADDRS_MAX + 1];
     assert_eq!(OwnContents::new(&too_many, &[]), None);
     assert_eq!(OwnContents::new(&[addr(1)], &[0; META_BYTES_MAX + 1]), None);
@@ -131,7 +146,10 @@ fn s_7_name_and_tags_are_metadata() {
     assert_eq!(Tags::decode(&[]), Ok(Tags::default()));
     assert_eq!(Tags::decode(b"\x01\x00\x01b\x00\x01a\x00"), Err(DecodeError::Field("tags")), "out of order");
     assert_eq!(Tags::decode(b"other"), Err(DecodeError::Version));
-    let large = Tags { name: "n".repeat(200), tags: [("k".into(), "v".repeat(255)), ("l".into(), "v".repeat(99))].into() };
+    let large = Tags {
+        name: "n".repeat(200),
+        tags: [("k".into(), "v".repeat(255)), ("l".into(), "v".repeat(99))].into(),
+    };
     assert_eq!(large.encode(), Err(TagsTooLarge));
 }
 
