@@ -68,6 +68,7 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
         meta,
         ring: settings.text("members.ring").unwrap_or_default().to_owned(),
         seeds: settings.addrs("node.join"),
+        keep_interval: settings.duration("members.keep_interval"),
         ..swim::Config::new(id, preset)
     };
     let with = &mut config.settings;

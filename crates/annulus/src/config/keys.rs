@@ -35,6 +35,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("members.interval", Kind::Duration, "", "Time between protocol periods; that of the preset if not set."),
     key("members.probe_timeout", Kind::Duration, "", "How long a direct answer may take; that of the preset if not set."),
     key("members.suspicion_mult", Kind::Number(1, 1000), "", "How long a suspicion lasts; that of the preset if not set."),
+    key("members.keep_interval", Kind::Duration, "5s", "How long a change of the known members may wait to be kept on disk."),
     key("members.packet_bytes_max", Kind::Number(512, 65_507), "", "The largest packet; that of the preset if not set."),
 ];
 
