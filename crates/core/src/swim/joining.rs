@@ -160,7 +160,8 @@ impl Swim {
     pub(super) fn keep(&mut self, now: Now, out: Out<'_, '_>) {
         let Some((op, ids)) = self.keeper.due(now.mono) else { return };
         let (members, past, keeper) = (&self.members, &self.past, &mut self.keeper);
-        out.batch(op, false, |batch| {
+        // Durable: it is one write in some seconds, and after a crash it is the only way back to the group.
+        out.batch(op, true, |batch| {
             for id in ids {
                 let member = members.member(id).filter(|member| member.state() != State::Left);
                 let addr: Option<Addr> = member

@@ -371,15 +371,15 @@ async fn ask(api: &Api, command: swim::Command) -> Result<swim::Reply, ApiError>
     }
 }
 
-/// What else a command can be answered with: the group was left before.
+/// What a command should not be answered with here.
 fn unexpected(reply: &swim::Reply) -> ApiError {
     match reply {
         swim::Reply::NoSuchMember => no_member("the member was forgotten just now"),
         _ => ApiError::new(
-            StatusCode::CONFLICT,
-            "has_left",
-            "this node has left its group",
-            "restart the agent, or join again with `annulus join`",
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "unexpected",
+            format!("members answered {reply:?}"),
+            "this is a fault of the program: please report it",
         ),
     }
 }
