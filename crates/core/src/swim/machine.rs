@@ -6,7 +6,6 @@ use super::addr::Addr;
 use super::config::{Config, ConfigError, Settings};
 use super::contents::OwnContents;
 use super::deadlines::Deadlines;
-use super::gossip::Gossip;
 use super::handlers::{Handler, Handlers};
 use super::health::Health;
 use super::inbox::Packet;
@@ -23,7 +22,7 @@ use super::standing::{Incarnation, Standing, State};
 use super::suspicions::Suspicions;
 use super::users::Seen;
 use super::vivaldi::Coordinate;
-use super::wire::{Head, Ring};
+use super::wire::Head;
 use super::{Command, Counters, Event, Node, Reply};
 use crate::counters::VisitCounter;
 use crate::endpoint::{Bound, Endpoints, Socket, Space};
@@ -165,16 +164,6 @@ impl Swim {
             .expect("an empty table has room for one");
         let sequence = config.first_sequence.unwrap_or_else(|| Sequence(rng.next_u32()));
         let user_sequence = config.first_sequence.unwrap_or_else(|| Sequence(rng.next_u32()));
-        let mail = Mail {
-            head: Head { ring: Ring::new(&config.ring), from: config.id },
-            gossip: Gossip::new(settings.user_share, config.user_max, config.blocked_max),
-            packet_bytes_max: settings.packet_bytes_max,
-            retransmit_mult: settings.retransmit_mult,
-            handed: Vec::new(),
-            scratch: Vec::new(),
-            packets: 0,
-            bytes: 0,
-        };
         let selection = Selection::new(
             settings.region_count,
             settings.region_probes,
@@ -194,7 +183,7 @@ impl Swim {
             suspicions: Suspicions::default(),
             graves: Deadlines::default(),
             greetings: Deadlines::default(),
-            mail,
+            mail: Mail::new(config),
             health: Health::new(settings.health_max),
             past: Past::new(config.past_max),
             joins: Joins::new(config.joins_max),

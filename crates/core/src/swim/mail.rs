@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use super::config::Config;
 use super::gossip::Gossip;
 use super::limits::retransmits;
 use super::machine::{Swim, UDP};
 use super::message::Message;
-use super::wire::{HEAD_BYTES, Head, encode, size};
+use super::wire::{HEAD_BYTES, Head, Ring, encode, size};
 use crate::outbox::Outbox;
 use crate::tag::RequestId;
 
@@ -26,6 +27,20 @@ pub(super) struct Mail {
 }
 
 impl Mail {
+    pub(super) fn new(config: &Config) -> Self {
+        let settings = &config.settings;
+        Self {
+            head: Head { ring: Ring::new(&config.ring), from: config.id },
+            gossip: Gossip::new(settings.user_share, config.user_max, config.blocked_max),
+            packet_bytes_max: settings.packet_bytes_max,
+            retransmit_mult: settings.retransmit_mult,
+            handed: Vec::new(),
+            scratch: Vec::new(),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
     /// Sends messages to a member of a group of `live`, with as many rumours as fit behind them.
     pub(super) fn send(
         &mut self,
