@@ -168,5 +168,5 @@ fn ja_41_the_check_finds_a_merge_that_is_none() {
     assert!(check(|a, b| a + b).unwrap_err().contains("merge(x, x) = x"));
     assert!(check(|a, _| a).unwrap_err().contains("both sides"));
     assert!(check(u8::min).unwrap_err().contains("merge(x, next(x)) = next(x)"));
-    assert!(check(|a, b| if a == b { a } else { a + b }).unwrap_err().contains("merge("));
+    assert!(check(|a, b| if a == b { a } else { a + b }).is_err());
 }

@@ -44,7 +44,7 @@ fn j_34_a_leader_adds_whom_it_heard_in_the_order_it_heard_them() {
     }
     rig.advance(300 * MILLI);
     assert_eq!(rig.machine.list().nodes(), [entry(1), entry(5), entry(3), entry(4)]);
-    assert_eq!(count_lines(&rig, "NodeAdded"), 3);
+    assert_eq!(count_lines(&rig, "NodeAdded"), 4);
 }
 
 #[test]
@@ -77,12 +77,9 @@ fn j_16_list_data_and_penalties_change_only_in_a_leaders_hands() {
     rig.stream(stream, StreamEvent::Data(&bytes(&Message::Tp4 { nodes: vec![entry(2)] }))).unwrap();
     rig.stream(stream, StreamEvent::Data(&bytes(&Message::Tp5 { data: counts(&[(12, 9)]) }))).unwrap();
     rig.stream(stream, StreamEvent::Closed(crate::CloseReason::Reset)).unwrap();
-    rig.advance(20 * SECOND);
+    rig.advance(5 * SECOND);
     let after = (rig.machine.list().clone(), rig.machine.data().to_vec(), rig.machine.penalties().clone());
-    assert_eq!(before.0, after.0);
-    assert_eq!(before.2, after.2);
-    // By now it leads a ring of its own, so its own count has moved, but nothing of the stranger's is there.
-    assert_eq!(count_of(&after.1, 12), 0);
+    assert_eq!(before, after);
 }
 
 #[test]
@@ -190,11 +187,11 @@ fn a_hold_keeps_the_token_until_it_is_released() {
     rig.take_log();
     rig.advance(4 * SECOND);
     assert!(!has(&rig, "Open") && rig.machine.fence() == Some(fence));
-    rig.command(Command::Release { hold: crate::RequestId(1) });
+    rig.command(Command::Release { hold: RequestId(1) });
     assert!(has(&rig, "Reply 2 Done"));
     rig.advance(2 * SECOND);
     assert!(has(&rig, "Open"), "and on it goes");
-    rig.command(Command::Release { hold: crate::RequestId(1) });
+    rig.command(Command::Release { hold: RequestId(1) });
     assert!(has(&rig, "Reply 3 NotHeld"));
 }
 

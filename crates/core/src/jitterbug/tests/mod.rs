@@ -103,7 +103,7 @@ fn passing() -> (Rig<Jitterbug<Ledger>>, StreamId) {
 
 fn bytes(message: &Message) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(message, &mut Writer::new(&mut bytes, 1 << 20));
+    encode(message, &mut Writer::new(&mut bytes, 1 << 22));
     bytes
 }
 

@@ -50,7 +50,7 @@ fn j_7_a_dead_node_slows_the_ring_less_and_less_and_j_76_comes_back() {
     let failed = |world: &World| world.told(2, |event| matches!(event, Event::PassFailed { .. }));
     let early = failed(&world);
     world.advance(20 * SECOND);
-    assert!(failed(&world) <= early, "{} and then {}", early, failed(&world) - early);
+    assert!(failed(&world) - early < early, "{} and then {}", early, failed(&world) - early);
     world.start(3, &config());
     world.until(5 * SECOND, |world| world.nodes[&3].state_name() == StateName::Leader);
 }
@@ -87,7 +87,7 @@ fn j_9_a_split_and_its_merge_are_edges_of_the_graph() {
     let (text, dot) = (to_text(&document.edges), to_dot(&document.edges));
     assert!(text.contains("restored as") && text.contains("merged into"), "{text}");
     assert!(dot.starts_with("digraph token {") && dot.ends_with("}\n"), "{dot}");
-    world.call(1, |node, now, out| node.handle_command(now, crate::RequestId(1), Command::Log, out));
+    world.call(1, |node, now, out| node.handle_command(now, RequestId(1), Command::Log, out));
 }
 
 #[test]
@@ -127,7 +127,10 @@ fn jf_23_a_coin_that_always_falls_is_survived() {
     world.advance(60 * SECOND);
     let drops: u64 = world.nodes.values().map(|node| node.counted().coin_drops).sum();
     assert!(drops > 30, "{drops}: no livelock");
-    assert!(world.nodes.values().map(|node| node.list().len()).max() >= Some(2), "{}", world.picture());
+    let mut often = World::of(3, &Config { loose_prob_base: 1.5, ..config() });
+    often.advance(300 * SECOND);
+    let counted: Vec<u64> = often.nodes.keys().map(|last| sum(&often, *last)).collect();
+    assert!(counted.iter().all(|sum| *sum > 0), "data still goes forward: {counted:?}");
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn a_fence_grows_although_its_holder_died_with_it() {
 fn a_user_value_reaches_everybody() {
     let mut world = ring(3);
     let set = Set { key: "door".into(), value: "open".into() };
-    world.call(2, |node, now, out| node.handle_command(now, crate::RequestId(1), Command::Change(set), out));
+    world.call(2, |node, now, out| node.handle_command(now, RequestId(1), Command::Change(set), out));
     world.advance(SECOND);
     for node in world.nodes.values() {
         let value = &Document::from_data(node.data()).unwrap().values["door"];

@@ -145,38 +145,32 @@ impl World {
 
     fn settle(&mut self) {
         while let Some((last, input)) = self.inputs.pop_front() {
-            self.input(last, |node, now, out| match input {
-                Input::Datagram(from, bytes) => drop(node.handle_datagram(now, UDP, from, &bytes, out)),
-                Input::Accepted(stream, from) => {
-                    let local = SocketAddr::new(ip(last), PORT);
-                    drop(node.handle_stream(
-                        now,
-                        stream,
-                        StreamEvent::Accepted { listener: TCP, from, local },
-                        out,
-                    ));
-                }
-                Input::Connected(stream) => {
-                    let local = SocketAddr::new(ip(last), 50_000);
-                    drop(node.handle_stream(now, stream, StreamEvent::Connected { local }, out));
-                }
-                Input::Data(stream, bytes) => {
-                    drop(node.handle_stream(now, stream, StreamEvent::Data(&bytes), out))
-                }
-                Input::Sent(stream, bytes, fin) => {
-                    drop(node.handle_stream(now, stream, StreamEvent::Sent { bytes, fin }, out));
-                }
-                Input::Finished(stream) => drop(node.handle_stream(now, stream, StreamEvent::Finished, out)),
-                Input::Closed(stream, why) => {
-                    drop(node.handle_stream(now, stream, StreamEvent::Closed(why), out))
-                }
-                Input::Stored(op, value) => {
-                    let result = match &value {
-                        Some(value) => StoreResult::Value(value.as_deref()),
-                        None => StoreResult::Written,
-                    };
-                    node.handle_stored(now, StoreReply { op, result }, out);
-                }
+            self.input(last, |node, now, out| {
+                let (stream, event) = match &input {
+                    Input::Datagram(from, bytes) => {
+                        let _ = node.handle_datagram(now, UDP, *from, bytes, out);
+                        return;
+                    }
+                    Input::Stored(op, value) => {
+                        let result = match value {
+                            Some(value) => StoreResult::Value(value.as_deref()),
+                            None => StoreResult::Written,
+                        };
+                        return node.handle_stored(now, StoreReply { op: *op, result }, out);
+                    }
+                    Input::Accepted(stream, from) => {
+                        let local = SocketAddr::new(ip(last), PORT);
+                        (stream, StreamEvent::Accepted { listener: TCP, from: *from, local })
+                    }
+                    Input::Connected(stream) => (stream, StreamEvent::Connected { local: udp(last) }),
+                    Input::Data(stream, bytes) => (stream, StreamEvent::Data(bytes)),
+                    Input::Sent(stream, bytes, fin) => {
+                        (stream, StreamEvent::Sent { bytes: *bytes, fin: *fin })
+                    }
+                    Input::Finished(stream) => (stream, StreamEvent::Finished),
+                    Input::Closed(stream, why) => (stream, StreamEvent::Closed(*why)),
+                };
+                let _ = node.handle_stream(now, *stream, event, out);
             });
         }
     }
