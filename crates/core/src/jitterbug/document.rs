@@ -150,7 +150,8 @@ impl Document {
             _ => {
                 for (field, value) in &weak {
                     let theirs = strong.entry(field.clone()).or_insert_with(|| value.clone());
-                    if value.to_string() > theirs.to_string() {
+                    let (own_text, their_text) = (value.to_string(), theirs.to_string());
+                    if own_text > their_text {
                         *theirs = value.clone();
                     }
                 }

@@ -71,10 +71,10 @@ impl<A: Application> Jitterbug<A> {
 
     /// Undoes an attempt: until the FIN is with the kernel, a reset makes that it never was (JA-33).
     pub(super) fn abort_pass(&mut self, out: Out<'_, '_, A>) {
-        if let State::Leader(lead) = &mut self.state {
-            if let Some(pass) = lead.pass() {
-                out.abort(pass.stream);
-            }
+        if let State::Leader(lead) = &self.state
+            && let Some(pass) = lead.pass()
+        {
+            out.abort(pass.stream);
         }
     }
 

@@ -219,12 +219,14 @@ fn ja_46_a_valid_tp1_restarts_the_wait_and_garbage_does_not() {
 fn j_57_a_candidate_gives_up_at_the_deadline_from_accept() {
     let mut rig = waiter();
     let stream = offer(&mut rig, 1, 2, 77, 99);
-    for _ in 0..4 {
-        rig.advance(250 * MILLI);
-        let _ = rig.stream(stream, StreamEvent::Data(&[0x51])); // one byte now and then: a slow loris
-        break;
+    let list = bytes(&Message::Tp4 { nodes: vec![entry(2)] });
+    for byte in &list[..3] {
+        // One byte now and then: a slow loris.
+        rig.stream(stream, StreamEvent::Data(&[*byte])).unwrap();
+        rig.advance(300 * MILLI);
     }
-    rig.advance(750 * MILLI);
+    assert!(!has(&rig, "Abort"));
+    rig.advance(100 * MILLI);
     assert!(has(&rig, &format!("Abort {stream}")));
     assert_eq!(rig.machine.counted().streams_expired, 1);
 }

@@ -113,7 +113,7 @@ fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
 }
 
 #[test]
-fn edges_are_bounded_and_the_newest_stay() {
+fn j_9a_edges_are_bounded_and_the_newest_stay() {
     let edge = |fence| Edge { fence, host: 1, kind: EdgeKind::Merge, from: 1, to: 2 };
     let many: Vec<Edge> = (0..100).map(edge).collect();
     let united = unite(&many, &many);

@@ -119,7 +119,8 @@ fn j_57_the_deadline_is_one_for_the_whole_exchange() {
 
 #[test]
 fn j_83_whatever_goes_wrong_before_the_fin_fails_the_attempt() {
-    let cases: [(&str, fn(&mut Rig<Jitterbug<Ledger>>, StreamId)); 5] = [
+    type Break = fn(&mut Rig<Jitterbug<Ledger>>, StreamId);
+    let cases: [(&str, Break); 5] = [
         ("Refused", |rig, stream| rig.stream(stream, StreamEvent::Finished).unwrap()),
         ("Broken", |rig, stream| rig.stream(stream, StreamEvent::Closed(CloseReason::Refused)).unwrap()),
         ("Malformed", |rig, stream| assert!(rig.stream(stream, StreamEvent::Data(&[0x61])).is_err())),

@@ -98,7 +98,7 @@ impl World {
                 self.nodes.iter().filter_map(|(last, node)| Some((node.poll_timeout()?.0, *last))).min();
             let Some((at, last)) = next.filter(|(at, _)| *at <= until) else { break };
             self.now.mono = self.now.mono.max(at);
-            self.call(last, |node, now, out| node.handle_timeout(now, out));
+            self.call(last, Machine::handle_timeout);
         }
         self.now.mono = until;
     }
