@@ -140,6 +140,7 @@ impl<A: Application> Jitterbug<A> {
             self.counters.tokens_coalesced += 1;
         } else {
             self.lead(now, None, out);
+            self.watch_for_twin(now);
         }
         if own == token && !leading {
             self.data = data;

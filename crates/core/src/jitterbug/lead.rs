@@ -56,6 +56,8 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lead {
     since: Instant,
+    /// The token has a twin that may arrive until then.
+    twin_until: Instant,
     restored: Option<Restored>,
     /// The coin is thrown.
     begun: bool,
@@ -73,6 +75,7 @@ impl Lead {
     fn new(since: Instant, restored: Option<Restored>) -> Self {
         Self {
             since,
+            twin_until: since,
             restored,
             begun: false,
             computed: false,
@@ -104,7 +107,7 @@ impl Lead {
             Step::Here => match &self.awaited {
                 Some(awaited) => Some(awaited.deadline),
                 None if self.keeping.is_some() || held => None,
-                None => Some(self.since + config.pace),
+                None => Some(self.leaves_at(config)),
             },
         }
     }
@@ -114,6 +117,11 @@ impl Lead {
         self.awaited = None;
         self.keeping = None;
         self.step = Step::Here;
+    }
+
+    /// When the token may go on.
+    fn leaves_at(&self, config: &Config) -> Instant {
+        self.twin_until.max(self.since + config.pace)
     }
 
     fn is_waiting(&self) -> bool {
@@ -132,6 +140,15 @@ impl<A: Application> Jitterbug<A> {
         self.enter(State::Leader(Box::new(Lead::new(now.mono, restored))), out);
     }
 
+    /// The token that we just got may have a twin: then it is worth waiting for it.
+    pub(super) fn watch_for_twin(&mut self, now: Now) {
+        let wait = self.twins.came(self.token, now.mono, self.renew());
+        if let (Some(wait), State::Leader(lead)) = (wait, &mut self.state) {
+            self.counters.twins_awaited += 1;
+            lead.twin_until = now.mono + wait;
+        }
+    }
+
     /// A token came while or before we lead: its data is to be merged.
     pub(super) fn join_line(&mut self, line: Line) {
         let State::Leader(lead) = &mut self.state else { return };
@@ -140,6 +157,7 @@ impl<A: Application> Jitterbug<A> {
             lead.computed = false;
         }
         lead.step = Step::Here;
+        lead.twin_until = lead.since;
         lead.arrivals.push_back(line);
     }
 
@@ -158,7 +176,7 @@ impl<A: Application> Jitterbug<A> {
                 }
             } else if !lead.computed {
                 self.compute(now, out);
-            } else if self.holds.active().is_none() && lead.since + self.config.pace <= now.mono {
+            } else if self.holds.active().is_none() && lead.leaves_at(&self.config) <= now.mono {
                 return self.start_round(now, out);
             } else {
                 return;

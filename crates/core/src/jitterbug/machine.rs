@@ -18,6 +18,7 @@ use super::message::{HostId, Message, NodeEntry, SignedId, TokenId};
 use super::penalties::Penalties;
 use super::restore::Restore;
 use super::start::Stage;
+use super::twins::Twins;
 use super::wire::decode_datagram;
 use super::{Command, Event, LostReason, Reply};
 use crate::counters::VisitCounter;
@@ -63,6 +64,8 @@ crate::counters! {
         lines_met,
         /// Tokens that met a leader and became one with its own.
         tokens_coalesced,
+        /// Tenures lengthened because the token has a twin in the ring.
+        twins_awaited,
         /// Whole tokens given up because ours was on its way out.
         tokens_discarded,
         /// Offers refused while a pass was under way.
@@ -136,6 +139,7 @@ pub struct Jitterbug<A> {
     pub(super) holds: Holds,
     pub(super) limiter: Limiter,
     pub(super) loops: Loops,
+    pub(super) twins: Twins,
     pub(super) log: Log,
     /// Whom to ask beyond the broadcast domain.
     pub(super) peers: Vec<IpAddr>,
@@ -201,6 +205,7 @@ impl<A: Application> Jitterbug<A> {
             holds: Holds::default(),
             limiter: Limiter::new(config.tr1_per_second_max),
             loops: Loops::default(),
+            twins: Twins::default(),
             log: Log::default(),
             peers: Vec::new(),
             fence: None,

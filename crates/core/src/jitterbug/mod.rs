@@ -26,7 +26,7 @@
 //! whoever asks is remembered in every state (JA-20); a token is passed at most once, with the FIN as the commit point
 //! (JA-33); two tokens that meet become one (JA-30); a new id is drawn from those that can win (JA-24b).
 //!
-//! Beyond them: two leaders with *equal* ids that pass to each other would refuse each other for as long as they stay
+//! Beyond them: a node that sees two tokens in turn keeps the greater for a loop, so that they meet. And two leaders with *equal* ids that pass to each other would refuse each other for as long as they stay
 //! in step. Here the one with the lower address takes the other's token, which both know from the connection; against a
 //! peer that always refuses, this works whenever ours is the lower one and costs nothing when it is not.
 //!
@@ -93,6 +93,7 @@ mod penalties;
 mod restore;
 mod start;
 mod status;
+mod twins;
 mod wire;
 
 #[cfg(test)]

@@ -187,3 +187,21 @@ fn a_user_value_reaches_everybody() {
         assert_eq!((value.host, value.value.as_str()), (12, Some("open")));
     }
 }
+
+#[test]
+fn ja_29_two_tokens_in_one_ring_find_each_other_without_the_coin() {
+    for size in [3, 4, 7] {
+        let mut world = ring(size);
+        let (one, other): (Vec<u8>, Vec<u8>) = (1..=size).partition(|last| last % 2 == 0);
+        world.cut(&one, &other);
+        world.until(40 * SECOND, |world| world.leaders().len() == 2);
+        world.advance(3 * SECOND);
+        world.cut.clear();
+        let loop_time = 60 * MILLI * u32::from(size);
+        let took = world.until(60 * SECOND, |world| {
+            let ids: std::collections::BTreeSet<_> = world.nodes.values().map(Jitterbug::token_id).collect();
+            ids.len() == 1 && world.leaders().len() <= 1
+        });
+        assert!(took < 12 * SECOND + 8 * loop_time, "{size} nodes: {took:?}");
+    }
+}
