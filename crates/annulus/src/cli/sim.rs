@@ -2,6 +2,7 @@
 
 mod common;
 mod ping;
+mod token;
 mod verdict;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ pub(crate) struct Sim {
 #[derive(Subcommand)]
 enum Scenario {
     Ping(ping::Ping),
+    Token(token::Token),
 }
 
 impl Sim {
@@ -25,6 +27,7 @@ impl Sim {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.scenario {
             Scenario::Ping(ping) => ping.run(),
+            Scenario::Token(token) => token.run(),
         }
     }
 }
