@@ -140,7 +140,6 @@ impl<A: Application> Jitterbug<A> {
             self.counters.tokens_coalesced += 1;
         } else {
             self.lead(now, None, out);
-            self.watch_for_twin(now);
         }
         if own == token && !leading {
             self.data = data;
@@ -148,6 +147,9 @@ impl<A: Application> Jitterbug<A> {
         } else {
             // JA-31: a leader merges even its own id, or one side's progress would be lost.
             self.join_line(Line { own, received: token, data });
+        }
+        if !leading {
+            self.watch_for_twin(now);
         }
         self.proceed(now, out);
     }

@@ -101,6 +101,8 @@ pub(super) mod timer {
     pub(crate) const STREAM: &str = "token.stream";
     /// A stream on which we passed the token runs out.
     pub(crate) const LINGER: &str = "token.linger";
+    /// The disk is read again.
+    pub(crate) const LOAD: &str = "token.load";
     /// A hold reaches its limit.
     pub(crate) const HOLD: &str = "token.hold";
 }
@@ -418,6 +420,11 @@ impl<A: Application> Machine for Jitterbug<A> {
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_, A>) {
         self.expire(now, out);
+        if let Stage::Unread { again_at } = self.stage
+            && again_at <= now.mono
+        {
+            self.load(now, out);
+        }
         match &self.state {
             State::Orphan(_) => self.restore(now, out),
             State::Waiter { renew_at } if *renew_at <= now.mono => self.become_orphan(now, out),
@@ -447,6 +454,7 @@ impl<A: Application> Machine for Jitterbug<A> {
             (self.incomings.deadline(), timer::STREAM),
             (self.lingering.values().min().copied(), timer::LINGER),
             (self.holds.active().map(|hold| hold.until), timer::HOLD),
+            (self.stage.again_at(), timer::LOAD),
         ];
         timers.into_iter().filter_map(|(at, name)| at.map(|at| (at, name))).min()
     }

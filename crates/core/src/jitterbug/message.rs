@@ -65,9 +65,12 @@ impl TokenId {
         if magnitude == 0 || magnitude > Self::MAX.0 { None } else { Some(Self(magnitude)) }
     }
 
-    /// One of all, each as likely as the others.
+    /// The least that is drawn: so that a node that starts lucky still has better ids to draw from (JA-24b).
+    const DRAWN_MIN: u32 = 1 << 24;
+
+    /// One of all but the very best, each as likely as the others.
     pub fn draw(rng: &mut Rng) -> Self {
-        Self(rng.between(1, u64::from(Self::MAX.0)) as u32)
+        Self(rng.between(u64::from(Self::DRAWN_MIN), u64::from(Self::MAX.0)) as u32)
     }
 
     /// The number.

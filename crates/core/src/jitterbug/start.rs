@@ -1,5 +1,7 @@
 //! Starting and stopping: who the node is, and what it leaves behind.
 
+use core::time::Duration;
+
 use super::application::Application;
 use super::machine::{Jitterbug, Out, SPACE, State};
 use super::message::HostId;
@@ -13,6 +15,9 @@ use crate::wire::Reader;
 pub const IDENTITY_KEY: &[u8] = b"identity";
 /// The key of what the application keeps.
 pub const KEPT_KEY: &[u8] = b"kept";
+
+/// How long until a disk that could not be read is tried again.
+const LOAD_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who the node is across restarts: four bytes of host id, two of port.
 ///
@@ -52,6 +57,8 @@ pub(super) enum Stage {
     Created,
     /// Waits for its identity, then for what its application kept.
     Loading { identity: OpId, kept: OpId, found: Option<Identity>, readable: bool },
+    /// The disk could not be read; it is tried again then.
+    Unread { again_at: Instant },
     /// Its identity is being written; the application knows what it kept.
     Saving(OpId),
     /// In the ring.
@@ -63,6 +70,10 @@ pub(super) enum Stage {
 impl Stage {
     pub(super) fn is_ending(&self) -> bool {
         matches!(self, Self::Stopping(_))
+    }
+
+    pub(super) fn again_at(&self) -> Option<Instant> {
+        if let Self::Unread { again_at } = self { Some(*again_at) } else { None }
     }
 }
 
@@ -81,6 +92,11 @@ impl<A: Application> Jitterbug<A> {
             out.event(Event::StoreFailed { fault });
         }
         let done = !matches!(reply.result, StoreResult::Failed(_));
+        if let (Stage::Loading { .. } | Stage::Unread { .. }, false) = (&self.stage, done) {
+            // Who does not know what numbers it took may take none: it stays out until it knows.
+            self.stage = Stage::Unread { again_at: now.mono + LOAD_AGAIN };
+            return;
+        }
         let value = if let StoreResult::Value(value) = reply.result { value } else { None };
         match self.stage {
             Stage::Loading { identity, kept, .. } if reply.op == identity => {

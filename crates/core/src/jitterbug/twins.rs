@@ -18,8 +18,9 @@ pub(super) struct Twins {
 }
 
 impl Twins {
-    /// A token came; how long it is worth waiting for its twin, if it has one.
-    pub(super) fn came(&mut self, token: TokenId, now: Instant, fresh: Duration) -> Option<Duration> {
+    /// A token came; how long it is worth waiting for its twin, if it has one: a loop and a quarter, but no longer
+    /// than anybody waits for the token.
+    pub(super) fn came(&mut self, token: TokenId, now: Instant, renew: Duration) -> Option<Duration> {
         let (last, before) = (self.last, self.before);
         self.before = last;
         self.last = Some((token, now));
@@ -27,7 +28,7 @@ impl Twins {
         let (same, at) = before?;
         let loop_time = now.since(at);
         // Only the greater one is kept: if both were, each would wait for the other.
-        let both = same == token && twin != token && token > twin && loop_time < fresh;
-        both.then(|| loop_time + loop_time / 4)
+        let both = same == token && twin != token && token > twin && loop_time < 4 * renew;
+        both.then(|| (loop_time + loop_time / 4).min(renew))
     }
 }

@@ -229,6 +229,22 @@ fn a_number_is_used_only_once_it_is_durable() {
 }
 
 #[test]
+fn a_node_that_cannot_read_what_it_took_stays_out_until_it_can() {
+    let mut rig = Rig::new(node(&config()));
+    rig.hold();
+    rig.start();
+    rig.stored(crate::OpId::new(1), StoreResult::Value(None));
+    rig.stored(crate::OpId::new(2), StoreResult::Failed(StoreFault::Broken));
+    assert!(rig.datagram(UDP, udp(3), &bytes(&tr1(3, 5))).is_err(), "it is not there yet");
+    rig.advance(999 * MILLI);
+    rig.drain();
+    assert!(has(&rig, "StoreFailed") && !has(&rig, "Started"));
+    rig.advance(MILLI);
+    rig.drain();
+    assert!(has(&rig, "Started"), "the second reading is answered by a good disk");
+}
+
+#[test]
 fn a_number_that_cannot_be_made_durable_is_not_used_and_the_token_goes_on() {
     let mut rig = started(&config());
     rig.advance(1199 * MILLI);

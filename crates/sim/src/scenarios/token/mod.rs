@@ -210,7 +210,12 @@ fn holder(sim: &Sim<Node>) -> Option<HostId> {
 fn only_crashes(conditions: &Conditions) -> bool {
     let (faults, network) = (&conditions.faults, &conditions.config.network);
     let others = [
-        faults.partitions, faults.cuts, faults.suspensions, faults.sleeps, faults.slow_hosts, faults.disks_lost,
+        faults.partitions,
+        faults.cuts,
+        faults.suspensions,
+        faults.sleeps,
+        faults.slow_hosts,
+        faults.disks_lost,
         faults.drift_ppm,
     ];
     others == [0; 7] && network.loss == 0.0 && network.duplicate == 0.0
