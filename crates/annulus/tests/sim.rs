@@ -1,5 +1,7 @@
 //! `annulus sim` through the real program: what it prints, what it returns, and that a failure repeats.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails like a test")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -126,7 +128,7 @@ fn traces_go_to_files_or_to_standard_output() {
     assert!(text.ends_with(&String::from_utf8(plain.stdout).unwrap()), "the same run");
     let lines = std::fs::read_to_string(json_lines).unwrap();
     assert!(lines.lines().count() > 20);
-    assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["at"].is_u64()));
+    assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).unwrap()["at_micros"].is_u64()));
 }
 
 #[test]

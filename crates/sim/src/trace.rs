@@ -1,10 +1,11 @@
 //! The trace: a hash of everything that happens, and on request a line for each.
 
 use core::fmt::{self, Write as _};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-use annulus_core::{CloseReason, Hex};
+use annulus_core::{CloseReason, EventLine, Hex};
 use serde::{Serialize, Serializer};
 
 use crate::hash::TraceHash;
@@ -92,7 +93,7 @@ impl fmt::Display for Record<'_> {
 /// A line of the JSON form.
 #[derive(Serialize)]
 struct JsonLine<'a> {
-    at: u64,
+    at_micros: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<HostId>,
     #[serde(flatten)]
@@ -104,6 +105,8 @@ struct Sink {
     writer: Box<dyn Write>,
     json: bool,
     failed: io::Result<()>,
+    /// How many events each host has told, for their numbers.
+    told: BTreeMap<HostId, u64>,
 }
 
 impl Sink {
@@ -115,7 +118,19 @@ impl Sink {
 
     fn try_line(&mut self, at: u64, host: Option<HostId>, record: &Record<'_>) -> io::Result<()> {
         if self.json {
-            serde_json::to_writer(&mut self.writer, &JsonLine { at, host, record })?;
+            match (record, host) {
+                // An event has the same form here as in the API of an agent.
+                (Record::Event { event }, Some(host)) => {
+                    let seq = self.told.entry(host).or_insert(0);
+                    *seq += 1;
+                    let node = host.to_string();
+                    // Events of our protocols are objects; a machine of somebody else may tell a bare value.
+                    let bare = (!event.is_object()).then(|| serde_json::json!({ "event": event }));
+                    let event = bare.as_ref().unwrap_or(event);
+                    serde_json::to_writer(&mut self.writer, &EventLine::new(*seq, at, &node, event))?;
+                }
+                _ => serde_json::to_writer(&mut self.writer, &JsonLine { at_micros: at, host, record })?,
+            }
             return self.writer.write_all(b"\n");
         }
         write!(self.writer, "{}.{:06} ", at / 1_000_000, at % 1_000_000)?;
@@ -136,7 +151,7 @@ pub(crate) struct Trace {
 impl Trace {
     /// Sends a line for everything from now on, JSON or readable.
     pub(crate) fn add_writer(&mut self, writer: Box<dyn Write>, json: bool) {
-        self.sinks.push(Sink { writer, json, failed: Ok(()) });
+        self.sinks.push(Sink { writer, json, failed: Ok(()), told: BTreeMap::new() });
     }
 
     /// Notes that something happened: it goes into the hash, and if lines are wanted, `record` makes one.

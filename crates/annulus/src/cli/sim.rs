@@ -23,11 +23,11 @@ enum Scenario {
 }
 
 impl Sim {
-    /// Runs it: 0 if nothing was violated, 1 if something was.
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    /// Runs it, telling people or programs: 0 if nothing was violated, 1 if something was.
+    pub(crate) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         match self.scenario {
-            Scenario::Ping(ping) => ping.run(),
-            Scenario::Token(token) => token.run(),
+            Scenario::Ping(ping) => ping.run(json),
+            Scenario::Token(token) => token.run(json),
         }
     }
 }

@@ -17,10 +17,6 @@ pub(crate) struct Common {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) runs: u64,
 
-    /// Print a JSON object for each run instead of text
-    #[arg(long)]
-    pub(super) json: bool,
-
     /// Write a readable line for everything that happens to this file, - for standard output; one run only
     #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     pub(super) trace: Option<PathBuf>,

@@ -39,7 +39,7 @@ pub(crate) struct Ping {
 }
 
 impl Ping {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         let scenario = PingScenario {
             nodes: self.nodes,
             seconds: self.seconds,
@@ -48,7 +48,7 @@ impl Ping {
             swarm: self.common.swarm,
             broken: self.broken,
         };
-        verdict::run(&self.common, &scenario)
+        verdict::run(&self.common, &scenario, json)
     }
 }
 

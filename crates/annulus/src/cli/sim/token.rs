@@ -60,7 +60,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         let scenario = TokenScenario {
             nodes: self.nodes,
             seconds: self.seconds,
@@ -73,7 +73,7 @@ impl Token {
             conditions: self.common.conditions(),
             swarm: self.common.swarm,
         };
-        verdict::run(&self.common, &scenario)
+        verdict::run(&self.common, &scenario, json)
     }
 }
 

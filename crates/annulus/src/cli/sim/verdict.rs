@@ -12,21 +12,21 @@ use anyhow::Context;
 use super::common::Common;
 
 /// Runs a scenario under one seed or many. The last line of a failure is the command that repeats it.
-pub(super) fn run<S: Scenario>(common: &Common, scenario: &S) -> anyhow::Result<ExitCode> {
+pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> anyhow::Result<ExitCode> {
     let first = common.first_seed();
     if common.seed.is_none() {
         // Before all else: a run that hangs can be repeated too.
         let line = format!("seed {first}\n");
-        if common.json {
-            stderr().write_all(line.as_bytes())?
+        if json {
+            stderr().write_all(line.as_bytes())?;
         } else {
-            stdout().write_all(line.as_bytes())?
+            stdout().write_all(line.as_bytes())?;
         }
     }
     let mut failures = Vec::new();
     let mut trouble = Ok(());
     let mut take = |report: Report| {
-        let told = if common.json { tell_json(&report) } else { tell(&report, common.runs > 1) };
+        let told = if json { tell_json(&report) } else { tell(&report, common.runs > 1) };
         if let Err(error) = told {
             trouble = Err(error);
         }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_core::jitterbug::{Document, Event, HostId as TokenHost, StateName, TokenId};
+use annulus_core::jitterbug::{Document, Event, HostId as TokenHost, KEPT_KEY, SPACE, StateName, TokenId};
 use serde_json::{Map, Value};
 
 use super::Node;
@@ -156,11 +156,18 @@ impl Observer<Node> for TokenChecker {
         Ok(())
     }
 
-    fn on_crash(&mut self, sim: &Sim<Node>, host: HostId, disk: DiskFate) {
+    fn on_start(&mut self, sim: &Sim<Node>, host: HostId) {
+        // A disk may also be lost while its host is down. Who has nothing knows of no numbers.
+        if sim.disk(host).and_then(|disk| disk.value(SPACE, KEPT_KEY)).is_none() {
+            self.nodes[host.index()].fence = 0;
+        }
+    }
+
+    fn on_crash(&mut self, sim: &Sim<Node>, host: HostId, _: DiskFate) {
         if self.measure.is_open() {
             self.measure.gives_up(sim.elapsed(), host, false);
         }
-        let fence = if disk == DiskFate::Lost { 0 } else { self.nodes[host.index()].fence };
+        let fence = self.nodes[host.index()].fence;
         self.nodes[host.index()] = Watched { fence, ..Watched::default() };
         self.quiet_since = sim.elapsed();
     }
