@@ -19,6 +19,7 @@ mod tag;
 mod time;
 
 pub mod contract;
+pub mod jitterbug;
 pub mod node;
 pub mod ping;
 pub mod ring;

@@ -3,6 +3,7 @@
 mod common;
 mod members;
 mod ping;
+mod token;
 mod verdict;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ pub(crate) struct Sim {
 enum Scenario {
     Members(members::Members),
     Ping(ping::Ping),
+    Token(token::Token),
 }
 
 impl Sim {
@@ -28,6 +30,7 @@ impl Sim {
         match self.scenario {
             Scenario::Members(members) => members.run(json),
             Scenario::Ping(ping) => ping.run(json),
+            Scenario::Token(token) => token.run(json),
         }
     }
 }

@@ -36,6 +36,12 @@ macro_rules! within {
                 Reply::Members,
                 |$inner| $call,
             ),
+            Part::Token($machine) => $out.nested(
+                $service,
+                |event| Event { service: $service, event: PartEvent::Token(event) },
+                Reply::Token,
+                |$inner| $call,
+            ),
         }
     };
 }
@@ -46,6 +52,7 @@ macro_rules! ask {
         match $part {
             Part::Ping($machine) => $call,
             Part::Members($machine) => $call,
+            Part::Token($machine) => $call,
         }
     };
 }
@@ -148,6 +155,12 @@ impl Machine for Node {
                 service,
                 |event| Event { service, event: PartEvent::Members(event) },
                 Reply::Members,
+                |inner| machine.handle_command(now, request, command, inner),
+            ),
+            (Some(Part::Token(machine)), PartCommand::Token(command)) => out.nested(
+                service,
+                |event| Event { service, event: PartEvent::Token(event) },
+                Reply::Token,
                 |inner| machine.handle_command(now, request, command, inner),
             ),
             _ => out.reply(request, Reply::NoSuchService),

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use machine::Node;
 
 use crate::tag::Service;
-use crate::{ping, swim};
+use crate::{jitterbug, ping, swim};
 
 /// A machine that can be part of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,12 @@ pub enum Part {
     Ping(Box<ping::Ping>),
     /// Knows who is alive.
     Members(Box<swim::Swim>),
+    /// Takes turns.
+    Token(Box<Token>),
 }
+
+/// The token with the application that is shipped with it.
+pub type Token = jitterbug::Jitterbug<jitterbug::Ledger>;
 
 /// A command to one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +46,8 @@ pub enum PartCommand {
     Ping(ping::Command),
     /// Of members.
     Members(swim::Command),
+    /// Of token.
+    Token(jitterbug::Command<jitterbug::Set>),
 }
 
 /// The answer of one part.
@@ -50,6 +57,8 @@ pub enum Reply {
     Ping(ping::Reply),
     /// Of members.
     Members(swim::Reply),
+    /// Of token.
+    Token(jitterbug::Reply),
     /// This node has no such service, or it is of another protocol than the command.
     NoSuchService,
 }
@@ -72,6 +81,8 @@ pub enum PartEvent {
     Ping(ping::Event),
     /// Of members.
     Members(swim::Event),
+    /// Of token.
+    Token(jitterbug::Event),
 }
 
 /// Two parts were given one tag.

@@ -3,3 +3,4 @@
 pub mod members;
 pub mod members_measure;
 pub mod ping;
+pub mod token;
