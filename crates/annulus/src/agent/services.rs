@@ -1,8 +1,9 @@
 //! The services: their tags, their names, and how each is built from the configuration.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use annulus_core::node::{Node, Part};
+use annulus_core::jitterbug::{self, HostId, Ledger};
+use annulus_core::node::{Node, Part, Token};
 use annulus_core::swim::{self, Preset, Swim, Tags};
 use annulus_core::{Id, Seed, Service, ping};
 use anyhow::Context as _;
@@ -16,8 +17,11 @@ pub(crate) const PING: Service = Service(1);
 /// The tag of members.
 pub(crate) const MEMBERS: Service = Service(2);
 
+/// The tag of token.
+pub(crate) const TOKEN: Service = Service(3);
+
 /// Every service with its name. A tag is part of the store's file: never change one.
-const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS)];
+const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN)];
 
 /// What people call a service.
 pub(crate) fn name(service: Service) -> &'static str {
@@ -36,6 +40,7 @@ pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<N
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
             Some(MEMBERS) => Part::Members(Box::new(members(settings, id, name)?)),
+            Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
             _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
         parts.push((tag(service).expect("it was found above"), part));
@@ -78,6 +83,46 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
     with.packet_bytes_max =
         settings.optional_number("members.packet_bytes_max").unwrap_or(with.packet_bytes_max);
     Swim::new(&config, seed()?).map_err(|error| usage(error.to_string()))
+}
+
+fn token(settings: &Settings) -> anyhow::Result<Token> {
+    let usage = |error: String| anyhow::Error::from(UsageError(error));
+    let preset = match settings.text("token.preset") {
+        Some("local") => jitterbug::Config::local(),
+        _ => jitterbug::Config::lan(),
+    };
+    let addr = settings.ip("node.bind");
+    let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
+    let base = settings.optional_number::<u32>("token.loose_prob_base").map(f64::from);
+    let config = jitterbug::Config {
+        addr,
+        udp_port: settings.number("token.udp_port"),
+        tcp_port: settings.number("token.tcp_port"),
+        broadcast: if given.is_empty() { broadcast_of(addr) } else { given },
+        host_id: settings.optional_number::<u32>("token.host_id").and_then(HostId::new),
+        renew_timeout: settings.optional_duration("token.renew_timeout").unwrap_or(preset.renew_timeout),
+        pass_timeout: settings.optional_duration("token.pass_timeout").unwrap_or(preset.pass_timeout),
+        tr_interval: settings.optional_duration("token.tr_interval").unwrap_or(preset.tr_interval),
+        tr_count: settings.optional_number("token.tr_count").unwrap_or(preset.tr_count),
+        loose_prob_base: base.unwrap_or(preset.loose_prob_base),
+        pace: settings.optional_duration("token.pace").unwrap_or(preset.pace),
+        ..preset
+    };
+    Token::new(&config, Ledger::new(), seed()?).map_err(|error| usage(error.to_string()))
+}
+
+/// The broadcast address of the network that an address of this machine is in; none if there is none.
+fn broadcast_of(addr: IpAddr) -> Vec<IpAddr> {
+    if addr.is_loopback() && addr.is_ipv4() {
+        return vec![IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255))];
+    }
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let own = interfaces.into_iter().filter(|interface| interface.ip() == addr);
+    own.filter_map(|interface| match interface.addr {
+        if_addrs::IfAddr::V4(v4) => v4.broadcast.map(IpAddr::V4),
+        if_addrs::IfAddr::V6(_) => None,
+    })
+    .collect()
 }
 
 /// What a machine draws on real sockets nobody can foresee.

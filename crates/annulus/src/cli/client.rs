@@ -134,7 +134,7 @@ fn refused(mut response: Response<Body>) -> anyhow::Error {
 
 /// Server-sent events, one after the other.
 pub(crate) struct Events {
-    lines: BufReader<Box<dyn Read>>,
+    lines: BufReader<Box<dyn Read + Send>>,
 }
 
 /// One server-sent event.

@@ -15,6 +15,7 @@ mod monitor;
 mod output;
 mod ping;
 mod sim;
+mod token;
 mod version;
 
 use std::process::ExitCode;
@@ -50,6 +51,7 @@ enum Verb {
     Event(members::Event),
     Tags(members::Tags),
     Rtt(members::Rtt),
+    Token(token::Token),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -93,6 +95,7 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Completions(verb) => verb.run::<Cli>(),
         Verb::Decode(verb) => verb.run(output)?,
         Verb::Version(verb) => verb.run(output),
+        Verb::Token(verb) => return verb.run(&client(), output),
         Verb::Demo(verb) => return verb.run(output),
         Verb::Sim(verb) => return verb.run(output.json),
     }

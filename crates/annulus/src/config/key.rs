@@ -36,6 +36,8 @@ pub(crate) enum Kind {
     Duration,
     /// An IP address.
     Ip,
+    /// IP addresses.
+    Ips,
     /// An address with a port.
     Addr,
     /// Addresses with ports.
@@ -64,6 +66,10 @@ impl Kind {
             Self::Ip => {
                 value.parse::<IpAddr>().map(drop).map_err(|_| "give an IP address, such as 127.0.0.1".into())
             }
+            Self::Ips => items(value).try_for_each(|ip| match ip.parse::<IpAddr>() {
+                Ok(_) => Ok(()),
+                Err(_) => Err(format!("{ip:?} is no address: give an IP address, such as 10.0.0.255")),
+            }),
             Self::Addr => check_addr(value),
             Self::Addrs => items(value).try_for_each(check_addr),
             Self::Tags => items(value).try_for_each(check_tag),
@@ -80,6 +86,7 @@ impl Kind {
             Self::Number(low, high) => format!("{low} to {high}"),
             Self::Duration => "a duration: 200ms, 10s, 1h".into(),
             Self::Ip => "an IP address".into(),
+            Self::Ips => "a list of IP addresses".into(),
             Self::Addr => "IP:PORT".into(),
             Self::Addrs => "a list of IP:PORT".into(),
             Self::Tags => "a list of KEY=VALUE".into(),
@@ -90,7 +97,7 @@ impl Kind {
 
     /// Whether a value is a list.
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Self::Addrs | Self::Tags | Self::Choices(_))
+        matches!(self, Self::Ips | Self::Addrs | Self::Tags | Self::Choices(_))
     }
 
     /// Whether a value is a bare number in the file.

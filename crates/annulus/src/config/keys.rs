@@ -3,7 +3,7 @@
 use super::key::{Key, Kind};
 
 /// The services an agent can run, in the order of their tags.
-pub(crate) const SERVICES: &[&str] = &["ping", "members"];
+pub(crate) const SERVICES: &[&str] = &["ping", "members", "token"];
 
 const ANY: u64 = u64::MAX;
 
@@ -37,6 +37,17 @@ pub(crate) const KEYS: &[Key] = &[
     key("members.suspicion_mult", Kind::Number(1, 1000), "", "How long a suspicion lasts; that of the preset if not set."),
     key("members.keep_interval", Kind::Duration, "5s", "How long a change of the known members may wait to be kept on disk."),
     key("members.packet_bytes_max", Kind::Number(512, 65_507), "", "The largest packet; that of the preset if not set."),
+    key("token.udp_port", Kind::Number(1, 65_535), "30041", "The UDP port of the whole ring."),
+    key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 takes any and keeps it."),
+    key("token.preset", Kind::Choice(&["lan", "local"]), "lan", "Which timers: lan, or local for nodes on one machine."),
+    key("token.broadcast", Kind::Ips, "", "Where to ask for the token; the broadcast address of the bind address's network if not set."),
+    key("token.host_id", Kind::Number(1, (1 << 31) - 1), "", "The number of this node in the ring; drawn once and kept if not set."),
+    key("token.renew_timeout", Kind::Duration, "", "How long to wait for the token before asking for it; that of the preset if not set."),
+    key("token.pass_timeout", Kind::Duration, "", "How long passing the token may take; that of the preset if not set."),
+    key("token.tr_interval", Kind::Duration, "", "The time between two questions; that of the preset if not set."),
+    key("token.tr_count", Kind::Number(1, 1000), "", "How many questions a try has; that of the preset if not set."),
+    key("token.loose_prob_base", Kind::Number(2, 1_000_000), "", "The token is dropped once in so many loops, so that two rings find each other; that of the preset if not set."),
+    key("token.pace", Kind::Duration, "", "How long every node has the token at least; that of the preset if not set."),
 ];
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {

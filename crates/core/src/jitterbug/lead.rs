@@ -244,7 +244,7 @@ impl<A: Application> Jitterbug<A> {
         let here = lead.step == Step::Here && lead.computed && !lead.is_waiting();
         let Some(fence) = self.fence.filter(|_| here && !self.held_already()) else { return };
         if let Some(hold) = self.holds.grant(now.mono, fence) {
-            out.reply(hold.request, Reply::Held { fence });
+            out.reply(hold.request, Reply::Held { fence, hold: hold.request });
         }
     }
 

@@ -170,6 +170,8 @@ pub enum Reply {
     Held {
         /// The number of this tenure.
         fence: u64,
+        /// What to name in [`Command::Release`].
+        hold: RequestId,
     },
     /// The hold was released before the token came, or there is no such hold.
     NotHeld,

@@ -9,6 +9,7 @@ mod guard;
 mod info;
 mod members;
 mod ping;
+mod token;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -81,6 +82,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(events::routes())
         .merge(members::routes())
         .merge(ping::routes())
+        .merge(token::routes())
 }
 
 /// The whole API, guards included.
