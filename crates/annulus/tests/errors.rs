@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Agent, annulus, own_ip, run};
+use common::{Agent, annulus, own_ip, own_udp_port, run};
 
 const LIST: &str = include_str!("../../../docs/errors.md");
 
@@ -24,7 +24,7 @@ const PROVOKED: &[&str] = &[
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "is not a hexadecimal digit",
     "one is missing",
-    "bytes are no message of ping",
+    "bytes are no message of …",
     "cannot write …; choose another file, or add --force",
     "another process uses …: stop it or choose another port",
     "cannot listen for HTTP on …",
@@ -45,6 +45,9 @@ const PROVOKED: &[&str] = &[
     "none of the addresses answered",
     "no member is called …",
     "is no tag: give KEY=VALUE",
+    "no value is called …",
+    "is no duration: give one with its unit",
+    "cannot run …; check its name and PATH",
     "the agent has ended the stream",
 ];
 
@@ -67,6 +70,7 @@ const CODES: &[&str] = &[
     "bad_name",
     "event_too_large",
     "tags_too_large",
+    "token_refused",
 ];
 
 /// Codes that depend on a moment no test can hold: a full queue, an agent on its way out, a fault of ours.
@@ -113,7 +117,7 @@ fn wrong_calls_say_what_is_right() {
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
     assert_fails(&["decode", "ping", "0x01"], "is not a hexadecimal digit", 2);
     assert_fails(&["decode", "ping", "010"], "one is missing", 2);
-    assert_fails(&["decode", "ping", "0102"], "bytes are no message of ping", 1);
+    assert_fails(&["decode", "ping", "0102"], "bytes are no message of …", 1);
 }
 
 #[test]
@@ -272,6 +276,21 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+#[test]
+fn a_token_that_cannot_be_used_says_why() {
+    let port = format!("token.udp_port={}", own_udp_port());
+    let agent = Agent::start(&["--services", "token", "--set", "token.preset=local", "--set", &port]);
+    let http = agent.http().to_string();
+    assert_fails(&["token", "get", "nothing", "--agent", &http], "no value is called …", 1);
+    let run = ["token", "run", "--limit", "5", "--agent", &http, "--", "true"];
+    assert_fails(&run, "is no duration: give one with its unit", 2);
+    let run = ["token", "run", "--agent", &http, "--", "/nowhere/command"];
+    assert_fails(&run, "cannot run …; check its name and PATH", 1);
+    let json = "Content-Type: application/json";
+    let (status, text) = agent.request("POST", "/v1/token/release", &[json], "{\"hold\":999999}");
+    assert_api_error(status, &text, 409, "token_refused");
 }
 
 #[test]
