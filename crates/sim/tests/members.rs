@@ -36,9 +36,14 @@ fn a_crash_is_known_to_all_and_nobody_else_dies() {
     for preset in [Preset::OriginalSwim, Preset::GoSwim, Preset::Lan, Preset::Local] {
         for nodes in [3, 10, 50] {
             let seconds = 2 * u64::from(nodes) + 60;
-            let measured = run_once(&Measure { crash: 1, seconds, ..measure(Experiment::Crash, nodes, preset) }, 7);
+            let measured =
+                run_once(&Measure { crash: 1, seconds, ..measure(Experiment::Crash, nodes, preset) }, 7);
             assert!(measured.converged, "{preset} {nodes}");
-            assert_eq!((measured.all_know_dead_seconds.len(), measured.false_dead), (1, 0), "{preset} {nodes}");
+            assert_eq!(
+                (measured.all_know_dead_seconds.len(), measured.false_dead),
+                (1, 0),
+                "{preset} {nodes}"
+            );
         }
     }
 }
