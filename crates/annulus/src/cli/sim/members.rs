@@ -124,7 +124,7 @@ impl Members {
     }
 
     fn one(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
-        let summary = self.summarise(measure)?;
+        let summary = self.summarise(measure, self.common.first_seed())?;
         let mut out = stdout().lock();
         if json {
             serde_json::to_writer(&mut out, &summary)?;
@@ -139,8 +139,9 @@ impl Members {
     fn lifeguard(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
         let mult = self.suspicion_mult.unwrap_or(self.preset.settings().suspicion_mult);
         let with = |preset| Measure { preset, suspicion_mult: Some(mult), ..measure.clone() };
+        let first = self.common.first_seed();
         let rows = [Preset::OriginalSwim, Preset::GoSwim, self.preset]
-            .map(|preset| self.summarise(&with(preset)).map(|summary| (preset, summary)));
+            .map(|preset| self.summarise(&with(preset), first).map(|summary| (preset, summary)));
         let mut out = stdout().lock();
         if !json {
             writeln!(
@@ -169,8 +170,8 @@ impl Members {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn summarise(&self, measure: &Measure) -> anyhow::Result<Summary> {
-        let (first, runs) = (self.common.first_seed(), self.common.runs);
+    fn summarise(&self, measure: &Measure, first: u64) -> anyhow::Result<Summary> {
+        let runs = self.common.runs;
         let next = AtomicU64::new(0);
         let done = Mutex::new(Vec::new());
         let threads = available_parallelism().map_or(1, usize::from).min(runs as usize);
