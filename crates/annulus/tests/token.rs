@@ -46,10 +46,12 @@ fn three_agents_take_turns() {
     let ids: Vec<Value> = all.iter().map(|agent| token(agent)["host_id"].clone()).collect();
     assert!(ids.iter().all(|id| ids.iter().filter(|other| *other == id).count() == 1), "{ids:?}");
     all[0].stdout(&["token", "set", "colour", "red"]);
-    wait_until("the value has gone round", || {
-        let value = all[1].json(&["token"])["data"]["values"]["colour"]["value"].clone();
-        (value == "red").then_some(())
-    });
+    for agent in &all {
+        wait_until("the value has gone round", || {
+            let value = agent.json(&["token"])["data"]["values"]["colour"]["value"].clone();
+            (value == "red").then_some(())
+        });
+    }
     assert_eq!(all[2].stdout(&["token", "get", "colour"]).trim(), "\"red\"");
     assert!(all[1].stdout(&["token", "graph"]).contains("restored as"));
     assert!(all[1].stdout(&["token", "graph", "--dot"]).starts_with("digraph"));
