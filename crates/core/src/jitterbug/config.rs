@@ -34,7 +34,8 @@ pub struct Config {
     /// How long a tenure lasts at least (JA-28a). Zero is as fast as the network goes, and then the coin needs a
     /// base to match.
     pub pace: Duration,
-    /// The number of nodes for which `renew_timeout` must leave room.
+    /// The number of nodes for which `renew_timeout` must leave room. With more it is raised by itself, so this need
+    /// not be the most there will be.
     pub nodes_expected: usize,
     /// From where a restore draws its new id.
     pub draw: Draw,
@@ -80,7 +81,7 @@ impl Config {
             tr_count: 3,
             loose_prob_base: 400.0,
             pace: Duration::from_millis(50),
-            nodes_expected: 20,
+            nodes_expected: 5,
             draw: Draw::Better,
             restore_together: false,
             hold_max: Duration::from_secs(60),

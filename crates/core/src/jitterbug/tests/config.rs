@@ -15,7 +15,7 @@ fn j_111_all_constants_can_be_set_and_are_checked_against_each_other() {
         (Config { loose_prob_base: 1.0, ..config() }, "token.loose_prob_base is 1"),
         (Config { loose_prob_base: f64::NAN, ..config() }, "token.loose_prob_base is NaN"),
         (Config { renew_timeout: 4 * SECOND, ..config() }, "at least 4.2s"),
-        (Config { pace: SECOND, ..config() }, "a ring of 20 nodes needs at least 40s"),
+        (Config { pace: SECOND, nodes_expected: 20, ..config() }, "a ring of 20 nodes needs at least 40s"),
         (Config { add_set_max: 0, ..config() }, "a limit of token"),
     ];
     for (config, part) in cases {
