@@ -375,6 +375,7 @@ async fn ask(api: &Api, command: swim::Command) -> Result<swim::Reply, ApiError>
 fn unexpected(reply: &swim::Reply) -> ApiError {
     match reply {
         swim::Reply::NoSuchMember => no_member("the member was forgotten just now"),
+        swim::Reply::Stopped | swim::Reply::NotStarted => ApiError::stopping(),
         _ => ApiError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "unexpected",
