@@ -5,6 +5,8 @@
 //! it. A write that is not durable is answered at once and may be forgotten by a crash, but never out of order:
 //! if a later write survived, so did every earlier one.
 
+use core::fmt;
+
 use serde::Serialize;
 
 use crate::tag::{OpId, SpaceId};
@@ -40,7 +42,7 @@ pub enum StoreOp<'a> {
 }
 
 /// The changes of one write, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Batch<'a> {
     pub(crate) changes: &'a [ChangeRecord],
     pub(crate) bytes: &'a [u8],
@@ -67,6 +69,13 @@ impl<'a> Batch<'a> {
             key: &bytes[change.key.0 as usize..change.key.1 as usize],
             value: change.value.map(|(from, to)| &bytes[from as usize..to as usize]),
         })
+    }
+}
+
+/// Shows the changes, not the arena that they lie in together with what has nothing to do with them.
+impl fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
