@@ -19,7 +19,9 @@ mod time;
 
 pub mod contract;
 pub mod node;
+pub mod pastry;
 pub mod ping;
+pub mod pool;
 pub mod ring;
 pub mod wire;
 

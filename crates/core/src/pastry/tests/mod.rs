@@ -1,0 +1,11 @@
+//! The clauses of `docs/spec/pastry.md`, and the contract.
+
+mod group;
+mod rings;
+
+use super::*;
+use crate::Id;
+
+fn small() -> Config {
+    Config { leaf_set_max: 8, neighbourhood_max: 8, ..Config::default() }
+}
