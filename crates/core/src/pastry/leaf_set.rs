@@ -133,8 +133,9 @@ impl LeafSet {
         self.version
     }
 
+    /// In a small ring they do, since every node is on both sides; also in one too small to fill them.
     fn sides_meet(&self, first: Id, last: Id) -> bool {
-        self.clockwise.len() < self.side_max || self.own.clockwise_to(last) >= self.own.clockwise_to(first)
+        self.own.clockwise_to(last) >= self.own.clockwise_to(first)
     }
 
     /// The closest of a side's nodes around position `at`, and of the own id if that is around it.

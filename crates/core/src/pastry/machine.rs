@@ -378,8 +378,8 @@ impl Pastry {
             return;
         }
         self.ask_candidates(now, out);
-        self.go_on_improving(now, out);
         self.go_on_joining(now, out);
+        self.go_on_improving(now, out);
         self.show_leaf_set(out);
     }
 

@@ -158,11 +158,11 @@ impl Pastry {
             return None;
         }
         let holder = self.score(cell.id);
-        // While the table is being filled any nearer node is taken; later only a clearly nearer one, and not twice
-        // in a minute (PA-30).
+        // While the table is being filled any nearer node is taken; later a clearly nearer one, or any if the seat has
+        // not changed hands for a minute (PA-30).
         let filling = !self.join.is_active() || self.repairs.is_improving();
         let settled = cell.replaced.is_none_or(|at| now.mono.since(at) >= SEAT_KEPT);
-        let better = if filling { score < holder } else { score.is_clearly_better_than(holder) && settled };
+        let better = score < holder && (filling || settled || score.is_clearly_better_than(holder));
         if better { self.routing_table.replace(id, now.mono) } else { None }
     }
 
@@ -204,10 +204,7 @@ impl Pastry {
         if !self.leaf_set.remove(id) {
             return;
         }
-        // Whoever else is known takes the seat for now; a better one comes with the repair.
-        for known in self.peers.ids() {
-            self.leaf_set.insert(known);
-        }
+        self.refill_leaf_set(now);
         for (side, _) in sides.into_iter().zip(on).filter(|(_, on)| *on) {
             self.repairs.lost_leaf(side, now.mono);
         }
@@ -216,6 +213,26 @@ impl Pastry {
             let leaves: Vec<Id> = self.leaf_set.members().collect();
             for leaf in leaves {
                 self.send_to(now, leaf, &Message::Suspect { id }, out);
+            }
+        }
+    }
+
+    /// Whoever else is known is asked, and gets the seat if it answers (N-12); who was heard of just now, at once. But a
+    /// side is never left empty: everything that way would count as ours.
+    fn refill_leaf_set(&mut self, now: Now) {
+        let is_bare = self.leaf_set.side(Side::Clockwise).is_empty()
+            || self.leaf_set.side(Side::CounterClockwise).is_empty();
+        let fresh = now.mono - self.config.leaf_interval;
+        let known: Vec<(Contact, bool)> =
+            self.peers.iter().map(|peer| (peer.contact, peer.heard >= fresh)).collect();
+        for (contact, is_fresh) in
+            known.into_iter().filter(|(contact, _)| self.leaf_set.would_take(contact.id)).collect::<Vec<_>>()
+        {
+            if is_fresh || is_bare {
+                self.leaf_set.insert(contact.id);
+            }
+            if !is_fresh {
+                self.probes.want(contact, true);
             }
         }
     }

@@ -1,7 +1,9 @@
 //! The clauses of `docs/spec/pastry.md`, and the contract.
 
 mod group;
+mod joining;
 mod rings;
+mod upkeep;
 
 use super::*;
 use crate::Id;
