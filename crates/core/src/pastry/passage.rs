@@ -7,6 +7,7 @@ use super::machine::{Out, Pastry};
 use super::message::{AppName, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep};
 use super::relays::{Held, Passage, Relay};
 use super::routing::{Avoid, Step, Tables};
+use super::sendings::Sending;
 use super::{Event, Passing, Reply, Verdict};
 use crate::id::Id;
 use crate::pool::Lost;
@@ -357,12 +358,14 @@ impl Pastry {
         if origin.id != self.own.id {
             self.send(now, origin.addr, &receipt, out);
         } else if let Message::Receipt { id, outcome, hops, path } = receipt {
-            self.on_receipt(id, outcome, hops, path, out);
+            self.on_receipt(now, id, outcome, hops, path, out);
         }
     }
 
+    /// What became of a message of ours. If it got stuck on its way it is tried again, as often as it may be.
     pub(super) fn on_receipt(
         &mut self,
+        now: Now,
         id: MessageId,
         outcome: Outcome,
         hops: u8,
@@ -370,6 +373,16 @@ impl Pastry {
         out: Out<'_, '_>,
     ) {
         let Some(sending) = self.sendings.take(id) else { return };
+        let is_stuck = match outcome {
+            Outcome::Failed { reason } => {
+                matches!(reason, Failure::NoRoute | Failure::HopLimit | Failure::Busy)
+            }
+            Outcome::Unknown => true,
+            Outcome::Delivered { .. } => false,
+        };
+        if is_stuck && sending.retries > 0 {
+            return self.send_again(now, id, sending, out);
+        }
         let reply = match outcome {
             Outcome::Delivered { .. } if !path.is_empty() => Reply::Path(path),
             Outcome::Delivered { by } => Reply::Delivered { by, hops },
@@ -420,18 +433,22 @@ impl Pastry {
             self.give_receipt(now, question.origin, receipt, out);
         }
         while let Some((id, sending)) = self.sendings.expired(now.mono) {
-            match sending.again {
-                Some(mut again) if sending.retries > 0 && !self.is_stopping() => {
-                    again.attempt = again.attempt.saturating_add(1);
-                    let envelope = (*again).clone();
-                    let (retries, due) = (sending.retries - 1, now.mono + self.config.message_timeout);
-                    let again = (retries > 0).then_some(again);
-                    self.sendings.insert(id, sending.request, again, retries, due);
-                    self.step(now, Passage::new(envelope), Fresh::Yes, out);
-                }
-                _ => out.reply(sending.request, Reply::Unknown),
-            }
+            self.send_again(now, id, sending, out);
         }
+    }
+
+    /// Sends a message of ours again, by another way (PA-7a); if that is no longer allowed, what became of it is not
+    /// known.
+    fn send_again(&mut self, now: Now, id: MessageId, sending: Sending, out: Out<'_, '_>) {
+        let Sending { request, again, retries, .. } = sending;
+        let Some(mut again) = again.filter(|_| retries > 0 && !self.is_stopping()) else {
+            return out.reply(request, Reply::Unknown);
+        };
+        again.attempt = again.attempt.saturating_add(1);
+        let (envelope, retries) = ((*again).clone(), retries - 1);
+        let due = now.mono + self.config.message_timeout;
+        self.sendings.insert(id, request, (retries > 0).then_some(again), retries, due);
+        self.step(now, Passage::new(envelope), Fresh::Yes, out);
     }
 }
 

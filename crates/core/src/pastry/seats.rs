@@ -12,6 +12,7 @@ use crate::id::Id;
 use crate::ring::Side;
 use crate::time::{Instant, Now};
 
+const SIDES: [Side; 2] = [Side::Clockwise, Side::CounterClockwise];
 /// How long a seat is kept before it changes hands again (PA-30).
 const SEAT_KEPT: Duration = Duration::from_secs(60);
 /// How long a node that is gone is not asked again because of hearsay.
@@ -198,13 +199,13 @@ impl Pastry {
     }
 
     fn vacate_leaf_seat(&mut self, now: Now, id: Id, cause: Cause, out: Out<'_, '_>) {
-        let sides = [Side::Clockwise, Side::CounterClockwise];
+        let sides = SIDES;
         let on = sides.map(|side| self.leaf_set.side(side).contains(&id));
         let was_next = sides.iter().any(|&side| self.leaf_set.nearest(side) == Some(id));
         if !self.leaf_set.remove(id) {
             return;
         }
-        self.refill_leaf_set(now);
+        self.refill_leaf_set();
         for (side, _) in sides.into_iter().zip(on).filter(|(_, on)| *on) {
             self.repairs.lost_leaf(side, now.mono);
         }
@@ -217,22 +218,17 @@ impl Pastry {
         }
     }
 
-    /// Whoever else is known is asked, and gets the seat if it answers (N-12); who was heard of just now, at once. But a
-    /// side is never left empty: everything that way would count as ours.
-    fn refill_leaf_set(&mut self, now: Now) {
-        let is_bare = self.leaf_set.side(Side::Clockwise).is_empty()
-            || self.leaf_set.side(Side::CounterClockwise).is_empty();
-        let fresh = now.mono - self.config.leaf_interval;
-        let known: Vec<(Contact, bool)> =
-            self.peers.iter().map(|peer| (peer.contact, peer.heard >= fresh)).collect();
-        for (contact, is_fresh) in
-            known.into_iter().filter(|(contact, _)| self.leaf_set.would_take(contact.id)).collect::<Vec<_>>()
-        {
-            if is_fresh || is_bare {
-                self.leaf_set.insert(contact.id);
-            }
-            if !is_fresh {
+    /// Whoever else is known is asked, and gets the seat if it answers (N-12). But a side is never left empty:
+    /// everything that way would count as ours.
+    fn refill_leaf_set(&mut self) {
+        let is_bare = SIDES.into_iter().any(|side| self.leaf_set.side(side).is_empty());
+        let known: Vec<Contact> = self.peers.iter().map(|peer| peer.contact).collect();
+        for contact in known {
+            if self.leaf_set.would_take(contact.id) {
                 self.probes.want(contact, true);
+                if is_bare {
+                    self.leaf_set.insert(contact.id);
+                }
             }
         }
     }

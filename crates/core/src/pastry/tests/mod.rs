@@ -1,7 +1,9 @@
 //! The clauses of `docs/spec/pastry.md`, and the contract.
 
+mod contract;
 mod group;
 mod joining;
+mod messages;
 mod rings;
 mod upkeep;
 
