@@ -2,6 +2,7 @@
 
 mod common;
 mod ping;
+mod route;
 mod verdict;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ pub(crate) struct Sim {
 #[derive(Subcommand)]
 enum Scenario {
     Ping(ping::Ping),
+    Route(route::Route),
 }
 
 impl Sim {
@@ -25,6 +27,7 @@ impl Sim {
     pub(crate) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         match self.scenario {
             Scenario::Ping(ping) => ping.run(json),
+            Scenario::Route(route) => route.run(json),
         }
     }
 }

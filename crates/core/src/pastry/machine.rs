@@ -399,7 +399,9 @@ impl Pastry {
             }
             Message::Ack { transmission } => self.on_ack(now, from.id, transmission, out),
             Message::Nack { transmission } => self.on_nack(now, from, transmission, out),
-            Message::Receipt { id, outcome, hops, path } => self.on_receipt(now, id, outcome, hops, path, out),
+            Message::Receipt { id, outcome, hops, path } => {
+                self.on_receipt(now, id, outcome, hops, path, out)
+            }
             Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
             Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
             Message::State { about, versions, tables } => {

@@ -210,8 +210,9 @@ fn n_15_a_node_that_swallows_messages_is_passed_by_on_a_retry() {
     let (from, key, way) = long_way(&group);
     let culprit = way[1];
     // It acknowledges, but nothing routed leaves it, nor any word about that.
-    group.passes =
-        Box::new(move |a, _, bytes| a != culprit || !bytes.get(4..6).is_some_and(|kind| kind == [1, 3] || kind == [1, 6]));
+    group.passes = Box::new(move |a, _, bytes| {
+        a != culprit || !bytes.get(4..6).is_some_and(|kind| kind == [1, 3] || kind == [1, 6])
+    });
     let request = group.command(from, route(key, 5));
     group.run(70 * SECOND);
     let owner = group.members[*way.last().unwrap()].pastry.own();
