@@ -29,16 +29,18 @@ impl Pastry {
         let is_due = self.join.deadline().is_some_and(|at| at <= now.mono);
         match self.join.stage() {
             Stage::Waiting if is_due => self.try_seed(now, out),
-            Stage::Seeking if self.join.has_arrived() => {
-                // PA-17: it ends early when every hop has reported and every possible leaf has answered.
-                if is_due || (self.join.is_complete() && self.probes.leaf_pending() == 0) {
-                    self.announce_to_all(now, out);
-                }
+            // PA-17: it ends early when every hop has reported and every possible leaf has answered.
+            Stage::Seeking if self.join.has_arrived() && (is_due || self.has_gathered()) => {
+                self.announce_to_all(now, out);
             }
             Stage::Seeking if is_due => self.give_up_seed(now, out),
             Stage::Announcing => self.go_on_announcing(now, is_due, out),
             _ => {}
         }
+    }
+
+    fn has_gathered(&self) -> bool {
+        self.join.is_complete() && self.probes.leaf_pending() == 0
     }
 
     /// PA-27: active as soon as the nearest leaf of each side knows of us, and nobody nearer is still to be asked.

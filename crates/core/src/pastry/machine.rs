@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::config::{Config, ConfigError};
 use super::contact::{Contact, Incarnation, Versions};
+use super::counts::Counters;
 use super::join::Join;
 use super::leaf_set::LeafSet;
 use super::message::{AppName, Message, MessageId, RingTag};
@@ -50,58 +51,6 @@ const LOAD: OpId = OpId::new(1);
 const KEEP: OpId = OpId::new(2);
 /// The longest datagram: a pong from an IPv6 address.
 const DATAGRAM_BYTES_MAX: usize = 128;
-
-crate::counters! {
-    /// What a routing node counts.
-    pub struct Counters {
-        /// Messages of our own that were sent.
-        messages_sent,
-        /// Messages delivered here.
-        messages_delivered,
-        /// Messages that came again and were not delivered again.
-        messages_repeated,
-        /// Messages passed on.
-        messages_forwarded,
-        /// Messages that went another way because a node did not acknowledge.
-        messages_rerouted,
-        /// Messages that failed here.
-        messages_failed,
-        /// Messages that were not taken because too many were under way.
-        messages_refused,
-        /// Messages an application stopped, changed or redirected here.
-        messages_judged,
-        /// Messages of the protocol sent over streams, all kinds.
-        frames_sent,
-        /// Probes sent, by datagram or stream.
-        probes_sent,
-        /// Probes answered.
-        probes_answered,
-        /// Joins that came by.
-        joins_seen,
-        /// Announcements sent.
-        announcements_sent,
-        /// Announcements received.
-        announcements_received,
-        /// Race warnings sent.
-        races_warned,
-        /// Race warnings received.
-        races_received,
-        /// Requests for state sent.
-        requests_sent,
-        /// Requests for state answered.
-        requests_answered,
-        /// Nodes that lost their seats because they do not answer.
-        peers_failed,
-        /// Nodes heard of that were not measured because too many waited.
-        candidates_dropped,
-        /// Pongs that answer nothing: late, repeated or forged.
-        pongs_unmatched,
-        /// Datagrams and streams that were not a message.
-        malformed,
-        /// Well-formed messages that were refused: of another ring, or out of turn.
-        refused,
-    }
-}
 
 /// The timers, by the name under which `poll_timeout` tells them.
 mod timer {
@@ -395,12 +344,12 @@ impl Pastry {
                 self.on_pong(now, nonce, from, leaf_set_version, true, out);
             }
             Message::Route { transmission, envelope } => {
-                self.on_route(now, from, transmission, envelope, out)
+                self.on_route(now, from, transmission, envelope, out);
             }
             Message::Ack { transmission } => self.on_ack(now, from.id, transmission, out),
             Message::Nack { transmission } => self.on_nack(now, from, transmission, out),
             Message::Receipt { id, outcome, hops, path } => {
-                self.on_receipt(now, id, outcome, hops, path, out)
+                self.on_receipt(now, id, outcome, hops, path, out);
             }
             Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
             Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),

@@ -1,6 +1,90 @@
+//! Pastry: who owns this key, and how do I reach it?
+//!
+//! Every node has an [`Id`] on a circle, and owns the keys that are closest to it. Any node that is given a key and a
+//! message gets it to the owner in about log₁₆ N steps over nearby nodes, while nodes come and go. The documents are the
+//! specification of Wendy (clauses P-n) and notes on the Pastry paper (N-n); `docs/spec/pastry.md` restates them and says
+//! what we decided where they are silent (PA-n).
+//!
+//! # The files
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `mod.rs` | this page, and the public types |
+//! | `config.rs` | what can be set, and the checks on it |
+//! | `message.rs`, `wire.rs` | what the messages mean, and their bytes |
+//! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
+//! | `leaf_set.rs`, `routing_table.rs`, `neighbourhood.rs` | the three tables |
+//! | `routing.rs` | the decision where a message goes next |
+//! | `counts.rs` | what is counted |
+//! | `contact.rs`, `peers.rs`, `proximity.rs` | who is known, and how near it is |
+//! | `seats.rs` | who gets into the tables and who loses its place |
+//! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
+//! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
+//! | `probes.rs`, `repairs.rs`, `upkeep.rs` | questions whether nodes live; what is to be asked; the work of it |
+//!
+//! # The messages
+//!
+//! All go over kept connections ([`crate::pool`]); probes go in datagrams first.
+//!
+//! | message | what a node does with it |
+//! |---|---|
+//! | `Hello` | opens every connection, both ways; one of another ring is refused |
+//! | `Ping`, `Pong` | answered in every state; the time between them is how near a node is |
+//! | `Route` | acknowledged, then delivered or forwarded; a node that is still joining keeps what is its own |
+//! | `Ack`, `Nack` | the sender is free of it, or tries another way |
+//! | `Receipt`, `Answer` | tell the origin what became of its message, straight |
+//! | `StateRequest`, `State` | ask for and give parts of the tables |
+//! | `Announce`, `Welcome` | a joiner wants to be known, and is |
+//! | `Exit`, `Suspect`, `Refuse` | the sender leaves; somebody does not answer; that id is taken |
+//!
+//! # A node in twenty lines
+//!
+//! ```
+//! use annulus_core::pastry::{AppName, Command, Config, Pastry};
+//! use annulus_core::{Action, Bound, Id, Instant, Machine, Now, Queue, RequestId, StoreReply, StoreResult, Wall};
+//!
+//! let config = Config { id: Id::from_text("node 1"), ..Config::default() };
+//! let mut pastry = Pastry::new(config, [7; 32])?;
+//! let mut queue = Queue::new();
+//! let now = Now::new(Instant::ZERO, Wall::from_micros(1_700_000_000_000_000));
+//!
+//! // It starts, reads its incarnation from an empty store, and is the first of its ring.
+//! pastry.handle_start(now, &Bound::default(), &mut queue.outbox());
+//! let mut asked = Vec::new();
+//! while let Some(action) = queue.next() {
+//!     if let Action::Store { op, .. } = action {
+//!         asked.push(op);
+//!     }
+//! }
+//! for op in asked {
+//!     let reply = StoreReply { op, result: StoreResult::Value(None) };
+//!     pastry.handle_stored(now, reply, &mut queue.outbox());
+//! }
+//! assert!(pastry.is_active());
+//!
+//! // All keys are its own, so a message is delivered here.
+//! let (app, key) = (AppName::default(), Id::from_text("some key"));
+//! let command = Command::Route { app, key, payload: b"hello".to_vec(), retries: 0 };
+//! pastry.handle_command(now, RequestId(1), command, &mut queue.outbox());
+//! let mut told = Vec::new();
+//! while let Some(action) = queue.next() {
+//!     told.push(format!("{action:?}"));
+//! }
+//! assert!(told.iter().any(|action| action.starts_with("Event Delivered")));
+//! assert!(told.iter().any(|action| action.starts_with("Reply 1 Delivered")));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where we differ from the documents
+//!
+//! A join does not sleep but ends when all have reported (PA-17); announcements after a race go to one node and are
+//! counted (PA-23); the neighbourhood set's version is not compared (PA-26); nodes that others name must answer before
+//! they get a place (PA-14); every step is acknowledged (PA-35).
+
 mod arrival;
 mod config;
 mod contact;
+mod counts;
 mod join;
 mod leaf_set;
 mod machine;
@@ -29,8 +113,9 @@ use serde::Serialize;
 
 pub use config::{Config, ConfigError, Liveness, PORT};
 pub use contact::{Contact, Incarnation, Versions};
+pub use counts::Counters;
 pub use leaf_set::LeafSet;
-pub use machine::{Counters, Pastry, SPACE, TCP, UDP};
+pub use machine::{Pastry, SPACE, TCP, UDP};
 pub use message::{
     About, AppName, AppNameTooLong, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
     TablesSent, Wanted,
@@ -42,6 +127,8 @@ pub use routing_table::{Cell, Position, RoutingTable};
 pub use wire::{decode, encode};
 
 use crate::id::Id;
+#[cfg(doc)]
+use crate::machine::Machine;
 
 /// What the application may ask.
 #[derive(Clone, Debug, PartialEq, Eq)]

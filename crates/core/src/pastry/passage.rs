@@ -324,7 +324,7 @@ impl Pastry {
 
     fn hold(&mut self, now: Now, passage: Passage, why: Held, out: Out<'_, '_>) {
         let due = now.mono + self.config.message_timeout;
-        if let Err(passage) = self.relays.hold(passage, why, due) {
+        if let Some(passage) = self.relays.hold(passage, why, due) {
             self.give_up(now, &passage, Failure::Busy, out);
         }
     }

@@ -125,12 +125,12 @@ impl Relays {
     }
 
     /// Holds a message; gives it back if there is no room.
-    pub(super) fn hold(&mut self, passage: Passage, why: Held, due: Instant) -> Result<(), Passage> {
+    pub(super) fn hold(&mut self, passage: Passage, why: Held, due: Instant) -> Option<Passage> {
         if self.held.len() >= self.relays_max {
-            return Err(passage);
+            return Some(passage);
         }
         self.held.push(Holding { passage, why, due });
-        Ok(())
+        None
     }
 
     /// Lets go what is held for this reason, in the order it came.

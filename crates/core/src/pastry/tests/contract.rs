@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::*;
 use crate::contract::{self, Rig, Subject};
 use crate::wire::{DecodeError, Writer};
-use crate::{ListenerId, Machine, Refusal, SocketId, StreamEvent, StreamId};
+use crate::{ListenerId, Refusal, SocketId, StreamEvent, StreamId};
 
 const SECOND: Duration = Duration::from_secs(1);
 

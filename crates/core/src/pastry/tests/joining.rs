@@ -67,11 +67,11 @@ impl Joiner {
     /// The number of its join message.
     fn join_message(&mut self) -> MessageId {
         let said = self.said();
-        let joins = said.iter().filter_map(|message| match message {
+        let mut joins = said.iter().filter_map(|message| match message {
             Message::Route { envelope, .. } if envelope.body == Body::Join => Some(envelope.clone()),
             _ => None,
         });
-        let join = joins.last().expect("a join was sent");
+        let join = joins.next_back().expect("a join was sent");
         assert_eq!(join.key, self.rig.machine.own().id, "its key is the joiner's id");
         join.id
     }
@@ -169,11 +169,11 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
         let mut by_hand = Joiner { rig, streams: 1_000_000 };
         by_hand.hear(contact(1, 101), &[Message::Route { transmission: 1, envelope }]);
         let said = by_hand.said();
-        let states = said.into_iter().filter_map(|message| match message {
+        let mut states = said.into_iter().filter_map(|message| match message {
             Message::State { about: About::Join { hop, last, .. }, tables, .. } => Some((hop, last, tables)),
             _ => None,
         });
-        states.last().expect("state was sent")
+        states.next_back().expect("state was sent")
     };
     let (hop, last, first_tables) = sent(seed.unwrap(), 0);
     assert_eq!((hop, last), (0, false));
