@@ -357,6 +357,10 @@ fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
 }
 
 #[cfg(test)]
+#[path = "route_faults.rs"]
+mod faults;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
