@@ -1,6 +1,8 @@
 //! What the messages mean.
 
-use serde::Serialize;
+use core::fmt;
+
+use serde::{Serialize, Serializer};
 
 use super::contact::{Contact, Versions};
 use crate::id::Id;
@@ -20,9 +22,21 @@ impl RingTag {
 }
 
 /// The number of a message that is routed: never used twice. The upper half is drawn anew in each life of its sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u128);
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// As text: few readers of JSON know numbers of 128 bits.
+impl Serialize for MessageId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 /// What goes on the wire. All but `Ping` and `Pong` go over streams; these two go in datagrams, and over a stream when
 /// no datagram was answered.
