@@ -125,9 +125,18 @@ fn the_description_of_the_api_is_true() {
     let description: Value = serde_json::from_str(&body).unwrap();
     let paths = description["paths"].as_object().unwrap();
     let routes: Vec<&str> = paths.keys().map(String::as_str).collect();
-    for route in
-        ["/v1/info", "/v1/events", "/metrics", "/v1/ping", "/v1/ping/peers", "/v1/members", "/v1/join"]
-    {
+    for route in [
+        "/v1/info",
+        "/v1/events",
+        "/metrics",
+        "/v1/ping",
+        "/v1/ping/peers",
+        "/v1/members",
+        "/v1/join",
+        "/v1/route/{key}",
+        "/v1/messages",
+        "/v1/tables",
+    ] {
         assert!(routes.contains(&route), "{routes:?}");
     }
     // Every GET it describes answers with a status and a content type that it describes.
@@ -283,6 +292,12 @@ fn stand_alone_verbs_need_no_agent() {
         "token get",
         "token graph",
         "token watch",
+        "route",
+        "send",
+        "ask",
+        "listen",
+        "ring",
+        "tables",
         "ping",
         "config show",
         "config init",

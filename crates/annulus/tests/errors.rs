@@ -22,6 +22,7 @@ const PROVOKED: &[&str] = &[
     "cannot read the configuration file …",
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
+    "route.leaf_set_max is …: it must be even",
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
@@ -48,6 +49,9 @@ const PROVOKED: &[&str] = &[
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
+    "this agent does not run route",
+    "the owner runs no application of that name",
+    "the owner of the key gave no answer in time",
     "the agent has ended the stream",
 ];
 
@@ -71,10 +75,23 @@ const CODES: &[&str] = &[
     "event_too_large",
     "tags_too_large",
     "token_refused",
+    "bad_path",
+    "not_delivered",
+    "not_answered",
+    "message_too_long",
+    "no_such_question",
 ];
 
 /// Codes that depend on a moment no test can hold: a full queue, an agent on its way out, a fault of ours.
-const MOMENTS: &[&str] = &["too_many_pings", "too_many_events", "nobody_told", "unexpected", "stopping"];
+const MOMENTS: &[&str] = &[
+    "too_many_pings",
+    "too_many_events",
+    "nobody_told",
+    "delivery_unknown",
+    "too_many_messages",
+    "unexpected",
+    "stopping",
+];
 
 #[test]
 fn the_list_is_what_the_tests_provoke() {
@@ -115,6 +132,8 @@ fn wrong_calls_say_what_is_right() {
     assert_fails(&["agent", "--config", "/nowhere/a.toml"], "cannot read the configuration file …", 2);
     let together = "ping.timeout is …: it must be above zero and at most ping.interval";
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
+    let odd = ["agent", "--services", "route", "--set", "route.leaf_set_max=3"];
+    assert_fails(&odd, "route.leaf_set_max is …: it must be even", 2);
     assert_fails(&["decode", "ping", "0x01"], "is not a hexadecimal digit", 2);
     assert_fails(&["decode", "ping", "010"], "one is missing", 2);
     assert_fails(&["decode", "ping", "0102"], "bytes are no message of …", 1);
@@ -291,6 +310,40 @@ fn a_token_that_cannot_be_used_says_why() {
     let json = "Content-Type: application/json";
     let (status, text) = agent.request("POST", "/v1/token/release", &[json], "{\"hold\":999999}");
     assert_api_error(status, &text, 409, "token_refused");
+}
+
+#[test]
+fn a_message_that_does_not_arrive_says_why() {
+    let short = ["--set", "route.message_timeout=200ms", "--set", "route.message_bytes_max=65536"];
+    let agent = Agent::start(&[&["--services", "route"], &short[..]].concat());
+    let http = agent.http().to_string();
+    let send = ["send", "red", "x", "--app", "nothing", "--agent", &http];
+    assert_fails(&send, "the owner runs no application of that name", 1);
+    let ask = ["ask", "red", "x", "--agent", &http];
+    assert_fails(&ask, "the owner of the key gave no answer in time", 1);
+    let idle = Agent::start(&["--services", ""]);
+    for verb in [&["route", "red"][..], &["send", "red", "x"], &["listen"], &["ring"], &["tables"]] {
+        let args = [verb, &["--agent", &idle.http().to_string()]].concat();
+        assert_fails(&args, "this agent does not run route", 1);
+    }
+    let long = format!("{{\"key\":\"red\",\"payload_base64\":\"{}\"}}", "AAAA".repeat(30_000));
+    let name = format!("{{\"key\":\"red\",\"payload_base64\":\"\",\"app\":\"{}\"}}", "x".repeat(65));
+    let nothing = r#"{"key":"red","payload_base64":"","app":"nothing"}"#;
+    let ask = r#"{"key":"red","payload_base64":"","retries":0}"#;
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("GET", "/v1/route/%ff", "", 400, "bad_path"),
+        ("POST", "/v1/messages", r#"{"key":"red","payload_base64":"?"}"#, 400, "bad_body"),
+        ("POST", "/v1/messages", &name, 400, "bad_name"),
+        ("POST", "/v1/messages", &long, 413, "message_too_long"),
+        ("POST", "/v1/messages", nothing, 502, "not_delivered"),
+        ("POST", "/v1/ask", ask, 504, "not_answered"),
+        ("POST", "/v1/answers", r#"{"id":"7","payload_base64":""}"#, 409, "no_such_question"),
+        ("POST", "/v1/answers", r#"{"id":"x","payload_base64":""}"#, 409, "no_such_question"),
+    ];
+    for (method, path, body, status, code) in cases {
+        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
+        assert_api_error(answered, &text, *status, code);
+    }
 }
 
 #[test]

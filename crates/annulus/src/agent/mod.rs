@@ -5,6 +5,7 @@ mod http;
 mod identity;
 mod journal;
 mod log;
+mod mailbox;
 mod metrics;
 mod run;
 mod services;

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use annulus_core::node::{Node, PartEvent};
-use annulus_core::{Bound, Id, Service, swim};
+use annulus_core::{Bound, Id, Service, pastry, swim};
 use annulus_net::{Ended, Events, Handle, Options};
 use anyhow::{Context as _, bail};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,6 +18,7 @@ use super::data_dir::DataDir;
 use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
 use super::identity::Identity;
 use super::journal::Journal;
+use super::mailbox::{Letter, Mailbox};
 use super::user_event::UserEvent;
 use super::{log, services};
 use crate::config::Settings;
@@ -104,7 +106,64 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                 };
                 api.journal.push(now_micros(), &told);
             }
+            PartEvent::Route(pastry::Event::Delivered { id, app, key, origin, payload, hops, ask }) => {
+                let letter = Letter {
+                    at_micros: now_micros(),
+                    id: *id,
+                    app: app.clone(),
+                    key: *key,
+                    origin: *origin,
+                    hops: *hops,
+                    ask: *ask,
+                    payload: payload.clone(),
+                };
+                // Kept before it is told: who hears of it finds it.
+                let told = MessageDelivered::new(event.service, &letter);
+                let at_micros = letter.at_micros;
+                api.mailbox.push(letter);
+                api.journal.push(at_micros, &told);
+            }
             _ => api.journal.push(now_micros(), &*event),
+        }
+    }
+}
+
+/// The longest payload that an event carries. The journal keeps many events, so none may be large.
+const EVENT_PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+
+/// A message as programs and people read it.
+#[derive(Serialize)]
+struct MessageDelivered {
+    service: Service,
+    protocol: &'static str,
+    event: &'static str,
+    id: String,
+    app: String,
+    key: Id,
+    origin: Id,
+    hops: u8,
+    ask: bool,
+    payload_bytes: usize,
+    /// Left out if it is too long: then it is in `/v1/messages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl MessageDelivered {
+    fn new(service: Service, letter: &Letter) -> Self {
+        let fits = letter.payload.len() <= EVENT_PAYLOAD_BYTES_MAX;
+        Self {
+            service,
+            protocol: "route",
+            event: "delivered",
+            id: letter.id.to_string(),
+            app: letter.app.as_str().to_owned(),
+            key: letter.key,
+            origin: letter.origin.id,
+            hops: letter.hops,
+            ask: letter.ask,
+            payload_bytes: letter.payload.len(),
+            payload_base64: fits.then(|| BASE64_STANDARD.encode(&letter.payload)),
         }
     }
 }
@@ -174,6 +233,7 @@ fn shared(
     let services = settings.words("node.services").map(|name| service_info(name, node.bound())).collect();
     Shared {
         journal,
+        mailbox: Mailbox::new(settings.number("route.messages_kept")),
         identity,
         name,
         started: Instant::now(),

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use annulus_core::jitterbug::{self, HostId, Ledger};
 use annulus_core::node::{Node, Part, Token};
+use annulus_core::pastry::{self, AppName, Pastry};
 use annulus_core::swim::{self, Preset, Swim, Tags};
 use annulus_core::{Id, Seed, Service, ping};
 use anyhow::Context as _;
@@ -20,8 +21,11 @@ pub(crate) const MEMBERS: Service = Service(2);
 /// The tag of token.
 pub(crate) const TOKEN: Service = Service(3);
 
+/// The tag of route.
+pub(crate) const ROUTE: Service = Service(4);
+
 /// Every service with its name. A tag is part of the store's file: never change one.
-const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN)];
+const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN), ("route", ROUTE)];
 
 /// What people call a service.
 pub(crate) fn name(service: Service) -> &'static str {
@@ -41,6 +45,7 @@ pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<N
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
             Some(MEMBERS) => Part::Members(Box::new(members(settings, id, name)?)),
             Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
+            Some(ROUTE) => Part::Route(Box::new(route(settings, id)?)),
             _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
         parts.push((tag(service).expect("it was found above"), part));
@@ -109,6 +114,28 @@ fn token(settings: &Settings) -> anyhow::Result<Token> {
         ..preset
     };
     Token::new(&config, Ledger::new(), seed()?).map_err(|error| usage(error.to_string()))
+}
+
+fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
+    let usage = |error: String| anyhow::Error::from(UsageError(error));
+    let named = settings.words("route.apps").map(AppName::new);
+    let named: Vec<AppName> = named.collect::<Result<_, _>>().map_err(|error| usage(error.to_string()))?;
+    let config = pastry::Config {
+        id,
+        bind: SocketAddr::new(settings.ip("node.bind"), settings.number("route.port")),
+        ring: settings.text("route.ring").unwrap_or_default().to_owned(),
+        seeds: settings.addrs("route.seeds"),
+        applications: std::iter::once(AppName::default()).chain(named).collect(),
+        leaf_set_max: settings.number("route.leaf_set_max"),
+        neighbourhood_max: settings.number("route.neighbourhood_max"),
+        network_timeout: settings.duration("route.network_timeout"),
+        message_timeout: settings.duration("route.message_timeout"),
+        message_bytes_max: settings.number("route.message_bytes_max"),
+        leaf_interval: settings.duration("route.leaf_interval"),
+        table_interval: settings.duration("route.table_interval"),
+        ..pastry::Config::default()
+    };
+    Pastry::new(config, seed()?).map_err(|error| usage(error.to_string()))
 }
 
 /// The broadcast address of the network that an address of this machine is in; none if there is none.

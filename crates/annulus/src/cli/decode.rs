@@ -1,7 +1,7 @@
 //! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
 
 use annulus_core::wire::DecodeError;
-use annulus_core::{jitterbug, ping};
+use annulus_core::{jitterbug, pastry, ping};
 use serde_json::Value;
 
 use super::UsageError;
@@ -24,6 +24,8 @@ enum Protocol {
     Ping,
     /// Jitterbug, the token ring: a TR datagram, or one TP message of a stream.
     Jitterbug,
+    /// Pastry, the ring of route: a datagram, or one frame of a stream without its length.
+    Pastry,
 }
 
 impl Decode {
@@ -43,6 +45,10 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
         }
         Protocol::Jitterbug => {
             let message = jitterbug::decode(bytes).map_err(|error| no_message("jitterbug", bytes, error))?;
+            Ok(serde_json::to_value(message)?)
+        }
+        Protocol::Pastry => {
+            let message = pastry::decode(bytes).map_err(|error| no_message("pastry", bytes, error))?;
             Ok(serde_json::to_value(message)?)
         }
     }

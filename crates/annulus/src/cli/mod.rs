@@ -14,6 +14,7 @@ mod members;
 mod monitor;
 mod output;
 mod ping;
+mod route;
 mod sim;
 mod token;
 mod version;
@@ -52,6 +53,12 @@ enum Verb {
     Tags(members::Tags),
     Rtt(members::Rtt),
     Token(token::Token),
+    Route(route::Route),
+    Send(route::Send),
+    Ask(route::Ask),
+    Listen(route::Listen),
+    Ring(route::Ring),
+    Tables(route::Tables),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -90,6 +97,12 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Event(verb) => verb.run(&client(), output)?,
         Verb::Tags(verb) => verb.run(&client(), output)?,
         Verb::Rtt(verb) => verb.run(&client(), output)?,
+        Verb::Route(verb) => verb.run(&client(), output)?,
+        Verb::Send(verb) => verb.run(&client(), output)?,
+        Verb::Ask(verb) => verb.run(&client(), output)?,
+        Verb::Listen(verb) => verb.run(&client(), output)?,
+        Verb::Ring(verb) => verb.run(&client(), output)?,
+        Verb::Tables(verb) => verb.run(&client(), output)?,
         Verb::Ping(verb) => verb.run(&client(), output)?,
         Verb::Config(verb) => verb.run(output)?,
         Verb::Completions(verb) => verb.run::<Cli>(),

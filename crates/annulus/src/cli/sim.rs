@@ -3,6 +3,7 @@
 mod common;
 mod members;
 mod ping;
+mod route;
 mod token;
 mod verdict;
 
@@ -22,6 +23,7 @@ enum Scenario {
     Members(members::Members),
     Ping(ping::Ping),
     Token(token::Token),
+    Route(route::Route),
 }
 
 impl Sim {
@@ -31,6 +33,7 @@ impl Sim {
             Scenario::Members(members) => members.run(json),
             Scenario::Ping(ping) => ping.run(json),
             Scenario::Token(token) => token.run(json),
+            Scenario::Route(route) => route.run(json),
         }
     }
 }

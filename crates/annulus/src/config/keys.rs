@@ -3,7 +3,7 @@
 use super::key::{Key, Kind};
 
 /// The services an agent can run, in the order of their tags.
-pub(crate) const SERVICES: &[&str] = &["ping", "members", "token"];
+pub(crate) const SERVICES: &[&str] = &["ping", "members", "token", "route"];
 
 const ANY: u64 = u64::MAX;
 
@@ -48,6 +48,18 @@ pub(crate) const KEYS: &[Key] = &[
     key("token.tr_count", Kind::Number(1, 1000), "", "How many questions a try has; that of the preset if not set."),
     key("token.loose_prob_base", Kind::Number(2, 1_000_000), "", "The token is dropped once in so many loops, so that two rings find each other; that of the preset if not set."),
     key("token.pace", Kind::Duration, "", "How long every node has the token at least; that of the preset if not set."),
+    key("route.port", Kind::Number(0, 65_535), "22001", "The TCP and UDP port of route."),
+    key("route.seeds", Kind::Addrs, "", "Nodes that run route, to join through; without any this node is the first of its ring."),
+    key("route.ring", Kind::Text, "annulus", "The name of the ring; nodes of other names are refused."),
+    key("route.apps", Kind::Text, "", "The names of the applications that run here, with commas; the one without a name always does."),
+    key("route.leaf_set_max", Kind::Number(0, 1024), "32", "Nodes of the leaf set, both sides together."),
+    key("route.neighbourhood_max", Kind::Number(0, 1024), "32", "Nodes of the neighbourhood set."),
+    key("route.network_timeout", Kind::Duration, "3s", "How long a request to another node may take."),
+    key("route.message_timeout", Kind::Duration, "10s", "How long the sender of a message waits for its receipt or its answer."),
+    key("route.message_bytes_max", Kind::Number(1 << 16, 1 << 30), "16778240", "The longest message."),
+    key("route.leaf_interval", Kind::Duration, "30s", "How often the nearest leaves are asked whether they live."),
+    key("route.table_interval", Kind::Duration, "15m", "How often all other known nodes are."),
+    key("route.messages_kept", Kind::Number(1, 1_000_000), "256", "How many messages delivered here can be asked for later."),
 ];
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {

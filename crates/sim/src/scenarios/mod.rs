@@ -3,4 +3,5 @@
 pub mod members;
 pub mod members_measure;
 pub mod ping;
+pub mod route;
 pub mod token;

@@ -120,3 +120,20 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequestP
         }
     }
 }
+
+/// The one part of a path that is an argument; one that is no text is refused in the form of all errors.
+pub(crate) struct PathArg(pub(crate) String);
+
+impl<S: Send + Sync> axum::extract::FromRequestParts<S> for PathArg {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<Self, ApiError> {
+        match axum::extract::Path::<String>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Self(value)),
+            Err(rejection) => {
+                let hint = "escape the bytes of a text in UTF-8 with %, such as %C3%BC";
+                Err(ApiError::new(rejection.status(), "bad_path", rejection.body_text(), hint))
+            }
+        }
+    }
+}

@@ -8,7 +8,9 @@ mod events;
 mod guard;
 mod info;
 mod members;
+mod messages;
 mod ping;
+mod route;
 mod token;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,6 +28,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::identity::Identity;
 use super::journal::Journal;
+use super::mailbox::Mailbox;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
 
 /// The port of the API if none is configured.
@@ -41,6 +44,7 @@ pub(crate) struct Api {
 pub(crate) struct Shared {
     pub(crate) node: Handle<Node>,
     pub(crate) journal: Journal,
+    pub(crate) mailbox: Mailbox,
     pub(crate) identity: Identity,
     pub(crate) name: String,
     pub(crate) started: Instant,
@@ -81,7 +85,9 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(info::routes())
         .merge(events::routes())
         .merge(members::routes())
+        .merge(messages::routes())
         .merge(ping::routes())
+        .merge(route::routes())
         .merge(token::routes())
 }
 

@@ -1,0 +1,232 @@
+//! The routes of route about messages: sending, asking, answering, and what was delivered here.
+
+use std::net::SocketAddr;
+
+use annulus_core::Id;
+use annulus_core::pastry::{self, AppName, MessageId};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::error::{ApiError, ErrorBody, JsonBody};
+use super::route::{ask as ask_machine, key_of, not_done};
+use crate::agent::mailbox::Letter;
+use crate::agent::services;
+
+/// How often a question is put again if nothing else is said: it may be seen twice, its answer counts once.
+const ASK_RETRIES: u8 = 2;
+
+pub(super) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(messages, send)).routes(routes!(ask)).routes(routes!(answer))
+}
+
+/// A message to send, or a question.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SendRequest {
+    /// To whose owner: 32 hexadecimal digits, or any text: then its hash.
+    key: String,
+    /// What, in base64.
+    payload_base64: String,
+    /// For which application; the one without a name if not given.
+    #[serde(default)]
+    app: String,
+    /// How often to send it again by another way if nothing is heard of it. For a message 0 if not given: then it is
+    /// delivered at most once. For a question 2.
+    retries: Option<u8>,
+}
+
+/// The message has arrived.
+#[derive(Serialize, ToSchema)]
+struct SendAnswer {
+    /// The id of the node it was delivered to.
+    #[schema(value_type = String)]
+    delivered_to: Id,
+    /// Where that listens.
+    #[schema(value_type = String)]
+    addr: SocketAddr,
+    /// After how many steps.
+    hops: u8,
+}
+
+/// Send a message to the owner of a key, and wait until it is delivered.
+#[utoipa::path(post, path = "/v1/messages", request_body = SendRequest, responses(
+    (status = 200, description = "It is delivered.", body = SendAnswer),
+    (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
+    (status = 413, description = "It is too long.", body = ErrorBody),
+    (status = 502, description = "It was not delivered.", body = ErrorBody),
+    (status = 504, description = "It is not known whether it was delivered.", body = ErrorBody),
+))]
+async fn send(
+    State(api): State<Api>,
+    JsonBody(request): JsonBody<SendRequest>,
+) -> Result<Json<SendAnswer>, ApiError> {
+    let command = pastry::Command::Route {
+        app: app(request.app)?,
+        key: key_of(&request.key),
+        payload: payload(&request.payload_base64)?,
+        retries: request.retries.unwrap_or(0),
+    };
+    match ask_machine(&api, command).await? {
+        pastry::Reply::Delivered { by, hops } => {
+            Ok(Json(SendAnswer { delivered_to: by.id, addr: by.addr, hops }))
+        }
+        other => Err(not_done(other)),
+    }
+}
+
+/// The owner has answered.
+#[derive(Serialize, ToSchema)]
+struct AskAnswer {
+    /// The id of the node that answered.
+    #[schema(value_type = String)]
+    answered_by: Id,
+    /// Where that listens.
+    #[schema(value_type = String)]
+    addr: SocketAddr,
+    /// After how many steps the question was there.
+    hops: u8,
+    /// The answer, in base64.
+    payload_base64: String,
+}
+
+/// Ask the owner of a key, and wait for its answer.
+#[utoipa::path(post, path = "/v1/ask", request_body = SendRequest, responses(
+    (status = 200, description = "The answer.", body = AskAnswer),
+    (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
+    (status = 502, description = "The question was not delivered.", body = ErrorBody),
+    (status = 504, description = "No answer came.", body = ErrorBody),
+))]
+async fn ask(
+    State(api): State<Api>,
+    JsonBody(request): JsonBody<SendRequest>,
+) -> Result<Json<AskAnswer>, ApiError> {
+    let command = pastry::Command::Ask {
+        app: app(request.app)?,
+        key: key_of(&request.key),
+        payload: payload(&request.payload_base64)?,
+        retries: request.retries.unwrap_or(ASK_RETRIES),
+    };
+    match ask_machine(&api, command).await? {
+        pastry::Reply::Answered { by, hops, payload } => Ok(Json(AskAnswer {
+            answered_by: by.id,
+            addr: by.addr,
+            hops,
+            payload_base64: BASE64_STANDARD.encode(payload),
+        })),
+        // To who asks it is the same whether the question or the answer was lost.
+        pastry::Reply::Unknown => Err(not_done(pastry::Reply::Failed { reason: pastry::Failure::NoAnswer })),
+        other => Err(not_done(other)),
+    }
+}
+
+/// An answer to a question that was delivered here.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AnswerRequest {
+    /// The id of the message that asked.
+    id: String,
+    /// The answer, in base64.
+    payload_base64: String,
+}
+
+/// The answer is on its way.
+#[derive(Serialize, ToSchema)]
+struct AnswerDone {
+    /// Always true.
+    done: bool,
+}
+
+/// Answer a question that was delivered here.
+#[utoipa::path(post, path = "/v1/answers", request_body = AnswerRequest, responses(
+    (status = 200, description = "The answer is on its way.", body = AnswerDone),
+    (status = 409, description = "Nobody waits for it.", body = ErrorBody),
+))]
+async fn answer(
+    State(api): State<Api>,
+    JsonBody(request): JsonBody<AnswerRequest>,
+) -> Result<Json<AnswerDone>, ApiError> {
+    let payload = payload(&request.payload_base64)?;
+    // What is no number is no question's number either.
+    let Ok(id) = u128::from_str_radix(&request.id, 16) else {
+        return Err(not_done(pastry::Reply::NoSuchQuestion));
+    };
+    match ask_machine(&api, pastry::Command::Answer { id: MessageId(id), payload }).await? {
+        pastry::Reply::Done => Ok(Json(AnswerDone { done: true })),
+        other => Err(not_done(other)),
+    }
+}
+
+/// A message that was delivered here.
+#[derive(Serialize, ToSchema)]
+struct MessageInfo {
+    /// Its number; for an answer.
+    id: String,
+    /// When it came, in microseconds since the epoch.
+    at_micros: u64,
+    /// For which application.
+    app: String,
+    /// Its key.
+    #[schema(value_type = String)]
+    key: Id,
+    /// The id of the node that sent it.
+    #[schema(value_type = String)]
+    origin: Id,
+    /// After how many steps.
+    hops: u8,
+    /// Whether the sender waits for an answer.
+    ask: bool,
+    /// What, in base64.
+    payload_base64: String,
+}
+
+/// The last messages delivered here, the oldest first; `route.messages_kept` says how many.
+#[utoipa::path(get, path = "/v1/messages", responses(
+    (status = 200, description = "The messages.", body = Vec<MessageInfo>),
+    (status = 404, description = "This agent does not run route.", body = ErrorBody),
+))]
+async fn messages(State(api): State<Api>) -> Result<Json<Vec<MessageInfo>>, ApiError> {
+    let route = services::name(services::ROUTE);
+    if api.services.iter().all(|service| service.name != route) {
+        return Err(ApiError::no_service(route));
+    }
+    Ok(Json(api.mailbox.map(shown)))
+}
+
+fn shown(letter: &Letter) -> MessageInfo {
+    MessageInfo {
+        id: letter.id.to_string(),
+        at_micros: letter.at_micros,
+        app: letter.app.as_str().to_owned(),
+        key: letter.key,
+        origin: letter.origin.id,
+        hops: letter.hops,
+        ask: letter.ask,
+        payload_base64: BASE64_STANDARD.encode(&letter.payload),
+    }
+}
+
+fn app(name: String) -> Result<AppName, ApiError> {
+    AppName::new(name).map_err(|error| {
+        let hint = format!("give at most {} bytes", AppName::BYTES_MAX);
+        ApiError::new(StatusCode::BAD_REQUEST, "bad_name", error.to_string(), hint)
+    })
+}
+
+fn payload(text: &str) -> Result<Vec<u8>, ApiError> {
+    BASE64_STANDARD.decode(text).map_err(|error| {
+        let message = format!("payload_base64 is no base64: {error}");
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_body",
+            message,
+            "encode it with padding, as base64(1) does",
+        )
+    })
+}

@@ -1,0 +1,129 @@
+//! `annulus sim route`.
+
+use core::time::Duration;
+use std::io::{Write, stdout};
+use std::process::ExitCode;
+
+use annulus_core::Base;
+use annulus_sim::Latency;
+use annulus_sim::scenarios::route::{Keys, Phase, RouteExperiment, RouteReport};
+
+/// A ring of routing nodes: joins through the protocol, then messages between random pairs of nodes.
+///
+/// An oracle that knows all nodes says where each message should have arrived. With --fail a part of the nodes loses
+/// power, and messages are sent right after that and after repair.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus sim route --nodes 1000 --lookups 10000 --leaf 16 --topology plane --seed 7 --json
+  annulus sim route --nodes 5000 --fail 0.1 --seed 7")]
+pub(crate) struct Route {
+    /// How many nodes
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    nodes: u32,
+
+    /// How many messages
+    #[arg(long, default_value_t = 1000)]
+    lookups: u32,
+
+    /// Bits of a digit: 1, 2, 4 or 8
+    #[arg(long = "b", value_name = "BITS", default_value = "4", value_parser = parse_base)]
+    base: Base,
+
+    /// Nodes of a leaf set, both sides together
+    #[arg(long, default_value_t = 32)]
+    leaf: usize,
+
+    /// Nodes of a neighbourhood set
+    #[arg(long, default_value_t = 32)]
+    neighbourhood: usize,
+
+    /// Where nodes are: plane (points in a square, as in the paper), or a latency model such as constant:1000
+    #[arg(long, default_value = "plane", value_parser = parse_topology)]
+    topology: Latency,
+
+    /// Whither messages go: nodes (to the id of another node) or random
+    #[arg(long, default_value = "nodes", value_parser = parse_keys)]
+    keys: Keys,
+
+    /// Part of the nodes that loses power
+    #[arg(long, default_value_t = 0.0)]
+    fail: f64,
+
+    /// Seconds of virtual time for repair
+    #[arg(long, default_value_t = 1200)]
+    repair: u64,
+
+    /// Decides everything
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Route {
+    pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
+        let experiment = RouteExperiment {
+            nodes: self.nodes,
+            lookups: self.lookups,
+            base: self.base,
+            leaf_set_max: self.leaf,
+            neighbourhood_max: self.neighbourhood,
+            latency: self.topology,
+            keys: self.keys,
+            fail: self.fail,
+            repair: Duration::from_secs(self.repair),
+        };
+        let report = experiment.run(self.seed)?;
+        let mut out = stdout().lock();
+        if json {
+            serde_json::to_writer(&mut out, &report)?;
+            writeln!(out)?;
+        } else {
+            tell(&report, &mut out)?;
+        }
+        let phases = [Some(&report.quiet), report.during.as_ref(), report.after.as_ref()];
+        let ok =
+            phases.into_iter().flatten().all(|phase| phase.wrong == 0 && phase.lost == 0 && phase.twice == 0);
+        Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn tell(report: &RouteReport, out: &mut impl Write) -> anyhow::Result<()> {
+    writeln!(out, "{} nodes, seed {}: {:.1} s", report.nodes, report.seed, report.virtual_seconds)?;
+    let phases = [
+        ("quiet", Some(&report.quiet)),
+        ("failed", report.during.as_ref()),
+        ("repaired", report.after.as_ref()),
+    ];
+    for (name, phase) in phases {
+        if let Some(Phase { hops_mean, delivered, wrong, lost, reported, distance_ratio, .. }) = phase {
+            writeln!(
+                out,
+                "  {name:<9} {hops_mean:.3} hops, {delivered} delivered, {wrong} wrong, {lost} lost, {reported} \
+                 reported, distance {distance_ratio:.3}"
+            )?;
+        }
+    }
+    writeln!(
+        out,
+        "  messages  {:.1} for a join, {:.3} per node and second at rest",
+        report.join_messages_mean, report.control_messages_per_node_per_second
+    )?;
+    writeln!(out, "  trace hash  {}", report.trace_hash)?;
+    Ok(())
+}
+
+fn parse_base(text: &str) -> Result<Base, String> {
+    let base = text.parse().ok().and_then(Base::from_bits);
+    base.ok_or_else(|| String::from("write 1, 2, 4 or 8"))
+}
+
+fn parse_topology(text: &str) -> Result<Latency, String> {
+    if text == "plane" { Ok(Latency::Plane { per_unit: Duration::from_micros(20) }) } else { text.parse() }
+}
+
+fn parse_keys(text: &str) -> Result<Keys, String> {
+    match text {
+        "nodes" => Ok(Keys::Nodes),
+        "random" => Ok(Keys::Random),
+        _ => Err(String::from("write nodes or random")),
+    }
+}

@@ -1,0 +1,165 @@
+//! `route` as a user runs it: real agents that join a ring, own keys and pass messages to their owners.
+
+mod common;
+
+use std::io::Write as _;
+use std::net::{IpAddr, TcpStream, UdpSocket};
+
+use annulus_core::Id;
+use common::{Agent, annulus, own_ip, wait_until};
+use serde_json::Value;
+
+/// Timers short enough for a test.
+const QUICK: [&str; 4] = ["--set", "route.leaf_interval=300ms", "--set", "route.network_timeout=1s"];
+
+fn start(ip: IpAddr, seed: Option<IpAddr>) -> Agent {
+    let seeds = seed.map(|seed| format!("route.seeds={seed}:22001"));
+    let mut args = vec!["--services", "route"];
+    args.extend(QUICK);
+    args.extend(seeds.iter().flat_map(|seeds| ["--set", seeds]));
+    Agent::start_on(ip, &args)
+}
+
+/// A ring of `size` agents that join through the first, once all of them know each other.
+fn ring(size: usize) -> Vec<Agent> {
+    let ips: Vec<IpAddr> = (0..size).map(|_| own_ip()).collect();
+    let agents: Vec<Agent> =
+        ips.iter().enumerate().map(|(index, ip)| start(*ip, (index > 0).then_some(ips[0]))).collect();
+    for agent in &agents {
+        wait_until("everybody has everybody as a leaf", || {
+            let tables = agent.json(&["tables"]);
+            (tables["active"] == true && leaves(&tables).len() == size - 1).then_some(())
+        });
+    }
+    agents
+}
+
+/// The leaves, each once: in a small ring a node is on both sides.
+fn leaves(tables: &Value) -> Vec<String> {
+    let sides = ["clockwise", "counter_clockwise"];
+    let nodes = sides.iter().flat_map(|side| tables[*side].as_array().into_iter().flatten());
+    let mut ids: Vec<String> = nodes.filter_map(|node| Some(node["id"].as_str()?.to_owned())).collect();
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+fn id(agent: &Agent) -> Id {
+    agent.json(&["info"])["id"].as_str().unwrap().parse().unwrap()
+}
+
+/// The agent that is to own a key, by the definition.
+fn owner_of<'a>(key: &str, agents: &[&'a Agent]) -> &'a Agent {
+    let ids: Vec<Id> = agents.iter().map(|agent| id(agent)).collect();
+    let owner = Id::from_text(key).closest(ids.iter().copied()).unwrap();
+    agents[ids.iter().position(|id| *id == owner).unwrap()]
+}
+
+/// How often a message with this payload was delivered at an agent.
+fn delivered(agent: &Agent, payload_base64: &str) -> usize {
+    let (status, text) = agent.request("GET", "/v1/messages", &[], "");
+    assert_eq!(status, 200, "{text}");
+    let messages: Value = serde_json::from_str(&text).unwrap();
+    let messages = messages.as_array().unwrap();
+    messages.iter().filter(|message| message["payload_base64"] == payload_base64).count()
+}
+
+#[test]
+fn every_agent_names_the_closest_as_the_owner() {
+    let agents = ring(5);
+    let all: Vec<&Agent> = agents.iter().collect();
+    for key in ["red", "green", "blue/1", "ü and a space"] {
+        let owner = id(owner_of(key, &all)).to_string();
+        for agent in &all {
+            let route = agent.json(&["route", key]);
+            assert_eq!(
+                (&route["owner"], &route["key"]),
+                (&owner.as_str().into(), &Id::from_text(key).to_string().into())
+            );
+            let path = route["path"].as_array().unwrap();
+            assert_eq!(path[0]["id"], id(agent).to_string(), "it begins here: {route}");
+            assert_eq!(path[path.len() - 1]["id"], owner, "it ends at the owner: {route}");
+        }
+    }
+    let own = id(all[2]).to_string();
+    assert_eq!(all[0].json(&["route", &own])["owner"], own, "an id is a key");
+}
+
+#[test]
+fn messages_and_questions_arrive_at_the_owner_once() {
+    let agents = ring(4);
+    let all: Vec<&Agent> = agents.iter().collect();
+    let owner = owner_of("colour", &all);
+    for (agent, letter) in all.iter().zip(["a", "b", "c", "d"]) {
+        let answer = agent.json(&["send", "colour", letter]);
+        assert_eq!(answer["delivered_to"], id(owner).to_string());
+        assert!(answer["hops"].as_u64().unwrap() <= 3, "{answer}");
+    }
+    for payload in ["YQ==", "Yg==", "Yw==", "ZA=="] {
+        for agent in &all {
+            let expected = usize::from(id(agent) == id(owner));
+            assert_eq!(delivered(agent, payload), expected);
+        }
+    }
+    let http = owner.http().to_string();
+    let listen = ["listen", "--answer", "blue", "--count", "5", "--after", "0-0", "--agent", &http];
+    let listener = annulus(&listen).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    assert_eq!(all[1].stdout(&["ask", "colour", "which?"]).trim(), "blue");
+    let output = listener.wait_with_output().unwrap();
+    let heard = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && heard.lines().count() == 5, "{heard}");
+    assert!(heard.contains("asks: which?"), "{heard}");
+    assert_eq!(delivered(owner, "d2hpY2g/"), 1);
+}
+
+#[test]
+fn the_next_closest_owns_the_keys_of_a_killed_agent() {
+    let mut agents = ring(4);
+    let owner = id(owner_of("treasure", &agents.iter().collect::<Vec<_>>()));
+    let index = agents.iter().position(|agent| id(agent) == owner).unwrap();
+    let mut killed = agents.remove(index);
+    killed.signal("KILL");
+    killed.wait();
+    let left: Vec<&Agent> = agents.iter().collect();
+    let heir = id(owner_of("treasure", &left)).to_string();
+    for agent in &left {
+        wait_until("the owner has moved", || {
+            let (status, text) = agent.request("GET", "/v1/route/treasure", &[], "");
+            let route: Value = serde_json::from_str(&text).ok()?;
+            (status == 200 && route["owner"] == heir.as_str()).then_some(())
+        });
+        assert_eq!(agent.json(&["send", "treasure", "x"])["delivered_to"], heir);
+    }
+}
+
+#[test]
+fn garbage_is_counted_and_the_ring_goes_on() {
+    let agents = ring(2);
+    let addr = format!("{}:22001", agents[0].ip);
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        TcpStream::connect(&addr).unwrap().write_all(garbage).unwrap();
+    }
+    let socket = UdpSocket::bind((own_ip(), 0)).unwrap();
+    for garbage in [&b"\xff"[..], b"hello, is there anybody?"] {
+        socket.send_to(garbage, &addr).unwrap();
+    }
+    wait_until("it is counted", || {
+        let (_, text) = agents[0].request("GET", "/metrics", &[], "");
+        let line = text.lines().find(|line| line.starts_with("annulus_route_malformed_total "))?;
+        (line.split(' ').nth(1)?.parse::<u64>().ok()? >= 4).then_some(())
+    });
+    agents[1].stdout(&["send", &id(&agents[0]).to_string(), "still here"]);
+}
+
+#[test]
+fn the_verbs_print_what_people_read() {
+    let agents = ring(3);
+    let own = id(&agents[0]).to_string();
+    let route = agents[0].stdout(&["route", "red"]);
+    assert!(route.contains("owner") && route.contains("HOP"), "{route}");
+    assert!(agents[0].stdout(&["send", "red", "hello"]).starts_with("delivered to "));
+    let tables = agents[0].stdout(&["tables"]);
+    assert!(tables.starts_with(&own) && tables.contains("leaves") && tables.contains("routing"), "{tables}");
+    let ring = agents[0].stdout(&["ring"]);
+    assert!(ring.contains('@') && ring.contains("o leaves     2") && ring.contains(&own), "{ring}");
+}

@@ -1,0 +1,197 @@
+//! What can be set, and what cannot be set together.
+
+use core::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::message::AppName;
+use crate::id::{Base, Id};
+
+/// The port of the service.
+pub const PORT: u16 = 22001;
+
+/// The settings of one node. Every `_max` says in its line what happens at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The own place on the ring.
+    pub id: Id,
+    /// Where to listen, for streams and for datagrams.
+    pub bind: SocketAddr,
+    /// Where others reach us, if that is not where we listen.
+    pub advertise: Option<SocketAddr>,
+    /// The name of the ring (PA-44). Nodes of another name are refused.
+    pub ring: String,
+    /// Nodes to join through. None makes this node the first of a ring (PA-20); one that lists its own address founds
+    /// the ring if none of the others lets it in.
+    pub seeds: Vec<SocketAddr>,
+    /// Bits of a digit, the parameter `b` (N-2).
+    pub base: Base,
+    /// |L|: nodes of the leaf set, both sides together. More are not kept: the nearest stay.
+    pub leaf_set_max: usize,
+    /// |M|: nodes of the neighbourhood set. More are not kept: the nearest stay.
+    pub neighbourhood_max: usize,
+    /// The applications that run here. A message for another one fails.
+    pub applications: Vec<AppName>,
+    /// Who says which nodes live.
+    pub liveness: Liveness,
+
+    /// How long a request may take. Twice that bounds the wait for stragglers of a join (P-35, PA-17).
+    pub network_timeout: Duration,
+    /// The least that an acknowledgement may take, whatever the measured times say.
+    pub ack_timeout_min: Duration,
+    /// How long the origin of a message waits for its receipt or answer, each attempt.
+    pub message_timeout: Duration,
+    /// How many steps a message may take (PA-36).
+    pub ttl: u8,
+    /// How many other ways are tried when a node does not acknowledge (PA-35); then the message fails.
+    pub reroutes_max: usize,
+    /// How often the nearest leaf of each side is probed (PA-34a).
+    pub leaf_interval: Duration,
+    /// How often table and neighbourhood set are probed and improved (PA-34a).
+    pub table_interval: Duration,
+    /// How often a node that was lost is tried again (PA-42).
+    pub merge_interval: Duration,
+    /// How long a proximity counts (P-6).
+    pub proximity_lifetime: Duration,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+
+    /// The longest message, frames and all. A longer one is refused.
+    pub message_bytes_max: usize,
+    /// The most bytes that wait on one connection. More make the message go another way.
+    pub queue_bytes_max: usize,
+    /// The most connections we open. For one more the longest idle is ended.
+    pub connections_max: usize,
+    /// The most connections others open to us. One more is reset.
+    pub accepted_max: usize,
+    /// The most proximities kept. For one more the oldest is forgotten (PA-31).
+    pub proximities_max: usize,
+    /// The most messages passed on that wait for their acknowledgement, and as many that are held. One more is not
+    /// taken: the sender tries another way.
+    pub relays_max: usize,
+    /// The most messages of our own that wait for their end. One more is refused.
+    pub sendings_max: usize,
+    /// The most questions the own applications may have open. One more fails.
+    pub questions_max: usize,
+    /// The most message numbers remembered against duplicates. For one more the oldest is forgotten.
+    pub window_max: usize,
+    /// The most nodes heard of that wait to be measured. One more is not.
+    pub candidates_max: usize,
+    /// The most probes under way. More wait.
+    pub probes_max: usize,
+    /// The most lost nodes remembered for a merge (PA-42). For one more the oldest is forgotten.
+    pub past_max: usize,
+}
+
+/// Who says which nodes live (PA-13).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// This machine, by its own probes (PA-34a).
+    Own,
+    /// The service `members`, by commands; no probe is sent unless a message was not acknowledged.
+    Members,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            id: Id::MIN,
+            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+            advertise: None,
+            ring: "annulus".to_owned(),
+            seeds: Vec::new(),
+            base: Base::B4,
+            leaf_set_max: 32,
+            neighbourhood_max: 32,
+            applications: vec![AppName::default()],
+            liveness: Liveness::Own,
+            network_timeout: Duration::from_secs(3),
+            ack_timeout_min: Duration::from_millis(200),
+            message_timeout: Duration::from_secs(10),
+            ttl: 64,
+            reroutes_max: 3,
+            leaf_interval: Duration::from_secs(30),
+            table_interval: Duration::from_secs(900),
+            merge_interval: Duration::from_secs(60),
+            proximity_lifetime: Duration::from_secs(3600),
+            idle_timeout: Duration::from_secs(60),
+            message_bytes_max: 16 * 1024 * 1024 + 1024,
+            queue_bytes_max: 64 * 1024 * 1024,
+            connections_max: 256,
+            accepted_max: 1024,
+            proximities_max: 4096,
+            relays_max: 4096,
+            sendings_max: 4096,
+            questions_max: 1024,
+            window_max: 4096,
+            candidates_max: 2048,
+            probes_max: 64,
+            past_max: 20,
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.leaf_set_max < 2 || !self.leaf_set_max.is_multiple_of(2) {
+            return Err(ConfigError::LeafSet { leaf_set_max: self.leaf_set_max });
+        }
+        let durations = [
+            ("network_timeout", self.network_timeout),
+            ("ack_timeout_min", self.ack_timeout_min),
+            ("message_timeout", self.message_timeout),
+            ("leaf_interval", self.leaf_interval),
+            ("table_interval", self.table_interval),
+            ("merge_interval", self.merge_interval),
+            ("idle_timeout", self.idle_timeout),
+        ];
+        if let Some((name, _)) = durations.into_iter().find(|(_, duration)| duration.is_zero()) {
+            return Err(ConfigError::Zero { name });
+        }
+        let limits = [
+            ("ttl", usize::from(self.ttl)),
+            ("connections_max", self.connections_max),
+            ("accepted_max", self.accepted_max),
+            ("relays_max", self.relays_max),
+            ("sendings_max", self.sendings_max),
+            ("candidates_max", self.candidates_max),
+            ("probes_max", self.probes_max),
+        ];
+        if let Some((name, _)) = limits.into_iter().find(|(_, limit)| *limit == 0) {
+            return Err(ConfigError::Zero { name });
+        }
+        if self.message_bytes_max < MESSAGE_BYTES_LEAST {
+            return Err(ConfigError::MessageBytes { message_bytes_max: self.message_bytes_max });
+        }
+        Ok(())
+    }
+
+    pub(super) fn side_max(&self) -> usize {
+        self.leaf_set_max / 2
+    }
+}
+
+/// An announcement of full tables must fit.
+const MESSAGE_BYTES_LEAST: usize = 64 * 1024;
+
+/// Why a configuration cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The leaf set has two sides of one size.
+    #[error("route.leaf_set_max is {leaf_set_max}: it must be even and at least 2, half for each side")]
+    LeafSet {
+        /// As configured.
+        leaf_set_max: usize,
+    },
+    /// Something may not be zero.
+    #[error("route.{name} is zero: give it a value above zero")]
+    Zero {
+        /// What.
+        name: &'static str,
+    },
+    /// The tables would not fit into a message.
+    #[error("route.message_bytes_max is {message_bytes_max}: tables need {} bytes", MESSAGE_BYTES_LEAST)]
+    MessageBytes {
+        /// As configured.
+        message_bytes_max: usize,
+    },
+}

@@ -1,0 +1,44 @@
+//! Contacts: who a node is and where it listens, and the versions of its tables.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::id::Id;
+
+/// Which life of a node: a node that restarts takes a greater one, and the greatest counts (PA-21).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Incarnation(pub u64);
+
+/// A node as others know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Contact {
+    /// Its place on the ring.
+    pub id: Id,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Which of its lives.
+    pub incarnation: Incarnation,
+}
+
+/// How often each table of a node has changed in its life (PA-24). They travel with the tables, so that a joiner
+/// can tell which state it saw (P-36).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Versions {
+    /// Changes of the leaf set.
+    pub leaf_set: u32,
+    /// Changes of the routing table.
+    pub routing_table: u32,
+    /// Changes of the neighbourhood set. It informs only: it depends on the noise of round-trip times, so it does
+    /// not count as a race (PA-26).
+    pub neighbourhood: u32,
+}
+
+impl Versions {
+    /// Whether these tables have changed since somebody saw `seen` of them (P-37).
+    #[must_use]
+    pub fn are_newer_than(self, seen: Self) -> bool {
+        self.leaf_set > seen.leaf_set || self.routing_table > seen.routing_table
+    }
+}

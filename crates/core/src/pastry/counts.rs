@@ -1,0 +1,53 @@
+//! What a routing node counts.
+
+crate::counters! {
+    /// What a routing node counts.
+    pub struct Counters {
+        /// Messages of our own that were sent.
+        messages_sent,
+        /// Messages delivered here.
+        messages_delivered,
+        /// Messages that came again and were not delivered again.
+        messages_repeated,
+        /// Messages passed on.
+        messages_forwarded,
+        /// Messages that went another way because a node did not acknowledge.
+        messages_rerouted,
+        /// Messages that failed here.
+        messages_failed,
+        /// Messages that were not taken because too many were under way.
+        messages_refused,
+        /// Messages an application stopped, changed or redirected here.
+        messages_judged,
+        /// Messages of the protocol sent over streams, all kinds.
+        frames_sent,
+        /// Probes sent, by datagram or stream.
+        probes_sent,
+        /// Probes answered.
+        probes_answered,
+        /// Joins that came by.
+        joins_seen,
+        /// Announcements sent.
+        announcements_sent,
+        /// Announcements received.
+        announcements_received,
+        /// Race warnings sent.
+        races_warned,
+        /// Race warnings received.
+        races_received,
+        /// Requests for state sent.
+        requests_sent,
+        /// Requests for state answered.
+        requests_answered,
+        /// Nodes that lost their seats because they do not answer.
+        peers_failed,
+        /// Nodes heard of that were not measured because too many waited.
+        candidates_dropped,
+        /// Pongs that answer nothing: late, repeated or forged.
+        pongs_unmatched,
+        /// Datagrams and streams that were not a message.
+        malformed,
+        /// Well-formed messages that were refused: of another ring, or out of turn.
+        refused,
+    }
+}

@@ -1,0 +1,190 @@
+//! The join: how far this node has come on its way into the ring (P-27 … P-38).
+//!
+//! ```text
+//! Waiting ──► Seeking ──► Announcing ──► Active
+//!    ▲           │             │
+//!    └───────────┴─────────────┘  nobody let us in: again after a pause (PA-18)
+//! ```
+//!
+//! *Seeking*: the join message is under way; every node on it sends state. It ends as soon as every hop has reported and
+//! every candidate for the leaf set has answered or not; twice the network timeout after the last hop's report is only
+//! the upper bound (P-35, PA-17). *Announcing*: everybody known was told; it ends as soon as the nearest leaf of each
+//! side knows of us (PA-27). Until *Active* messages are forwarded, but not delivered (PA-19).
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use super::message::MessageId;
+use crate::rng::Rng;
+use crate::time::Instant;
+
+/// The longest pause between two tries.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The shortest.
+const PAUSE_LEAST: Duration = Duration::from_secs(2);
+
+/// How far the node has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Seeking,
+    Announcing,
+    Active,
+}
+
+/// The join of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Join {
+    stage: Stage,
+    /// The join message under way; of an active node, one by which it looks for a lost part of the ring (PA-42).
+    message: Option<MessageId>,
+    /// Through whom.
+    through: Option<SocketAddr>,
+    /// One bit for each hop that reported.
+    reported: u128,
+    last_hop: Option<u8>,
+    due: Option<Instant>,
+    tries: u32,
+}
+
+impl Join {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Stage::Waiting,
+            message: None,
+            through: None,
+            reported: 0,
+            last_hop: None,
+            due: None,
+            tries: 0,
+        }
+    }
+
+    /// Tries at `at`.
+    pub(super) fn wait_until(&mut self, at: Instant) {
+        *self = Self { tries: self.tries, due: Some(at), ..Self::new() };
+    }
+
+    /// Tries again after a pause that doubles from try to try, give or take a quarter.
+    pub(super) fn pause(&mut self, now: Instant, rng: &mut Rng) {
+        let pause = PAUSE_LEAST.saturating_mul(1 << self.tries.saturating_sub(1).min(10)).min(PAUSE_MAX);
+        let least = pause - pause / 4;
+        self.wait_until(now + least + rng.duration_below(pause / 2));
+    }
+
+    /// The join message goes out.
+    pub(super) fn seek(&mut self, message: MessageId, through: SocketAddr, due: Instant) {
+        let tries = self.tries + 1;
+        *self = Self {
+            stage: Stage::Seeking,
+            message: Some(message),
+            through: Some(through),
+            due: Some(due),
+            tries,
+            ..Self::new()
+        };
+    }
+
+    /// An active node sends a join message to find whom it does not know.
+    pub(super) fn explore(&mut self, message: MessageId, through: SocketAddr) {
+        self.message = Some(message);
+        self.through = Some(through);
+    }
+
+    /// Notes the report of a hop; whether it belongs to the message under way. From the last hop's on, stragglers have
+    /// until `stragglers_due`.
+    pub(super) fn report(
+        &mut self,
+        message: MessageId,
+        hop: u8,
+        last: bool,
+        stragglers_due: Instant,
+    ) -> bool {
+        if self.message != Some(message) {
+            return false;
+        }
+        if self.stage == Stage::Seeking {
+            self.reported |= 1u128.checked_shl(u32::from(hop)).unwrap_or(0);
+            if last && self.last_hop.is_none() {
+                self.last_hop = Some(hop);
+                self.due = Some(stragglers_due);
+            }
+        }
+        true
+    }
+
+    pub(super) fn announce(&mut self, due: Instant) {
+        self.stage = Stage::Announcing;
+        self.due = Some(due);
+    }
+
+    pub(super) fn activate(&mut self) {
+        *self = Self { stage: Stage::Active, ..Self::new() };
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.stage == Stage::Active
+    }
+
+    /// Whether this address is the way in that is being tried.
+    pub(super) fn is_through(&self, addr: SocketAddr) -> bool {
+        self.stage == Stage::Seeking && self.last_hop.is_none() && self.through == Some(addr)
+    }
+
+    /// Whether the last hop has reported.
+    pub(super) fn has_arrived(&self) -> bool {
+        self.last_hop.is_some()
+    }
+
+    /// Whether every hop up to the last has reported.
+    pub(super) fn is_complete(&self) -> bool {
+        self.last_hop.is_some_and(|last| {
+            let all = u128::MAX >> (127 - u32::from(last).min(127));
+            self.reported & all == all
+        })
+    }
+
+    /// How often it was tried.
+    pub(super) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_complete_when_every_hop_has_reported() {
+        let mut join = Join::new();
+        join.seek(MessageId(1), ([127, 0, 0, 1], 1).into(), Instant::ZERO);
+        let due = Instant::from_micros(9);
+        assert!(join.report(MessageId(1), 2, true, due) && !join.is_complete());
+        assert_eq!(join.deadline(), Some(due));
+        assert!(join.report(MessageId(1), 0, false, due) && !join.is_complete());
+        assert!(!join.report(MessageId(2), 1, false, due), "of another join");
+        assert!(join.report(MessageId(1), 1, false, due) && join.is_complete());
+    }
+
+    #[test]
+    fn a_pause_doubles_up_to_a_minute() {
+        let mut rng = Rng::from_number(1, 0);
+        let mut join = Join::new();
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            join.seek(MessageId(1), ([127, 0, 0, 1], 1).into(), Instant::ZERO);
+            join.pause(Instant::ZERO, &mut rng);
+            pauses.push(join.deadline().unwrap().as_micros() / 1_000_000);
+        }
+        assert!((1..=2).contains(&pauses[0]) && (3..=5).contains(&pauses[1]), "{pauses:?}");
+        assert!(pauses[5..].iter().all(|pause| (45..=75).contains(pause)), "{pauses:?}");
+    }
+}

@@ -1,0 +1,479 @@
+//! Passage: messages that are routed through here, from their origin to their owner.
+
+use core::time::Duration;
+
+use super::contact::Contact;
+use super::machine::{Out, Pastry};
+use super::message::{AppName, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep};
+use super::relays::{Held, Passage, Relay};
+use super::routing::{Avoid, Step, Tables};
+use super::sendings::Sending;
+use super::{Event, Passing, Reply, Verdict};
+use crate::id::Id;
+use crate::pool::Lost;
+use crate::tag::RequestId;
+use crate::time::Now;
+
+/// Whether a message is new here, or goes another way after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fresh {
+    Yes,
+    No,
+}
+
+impl Pastry {
+    /// A message of our own: it is routed like any other, and its end is told to `request`.
+    pub(super) fn originate(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        key: Id,
+        body: Body,
+        retries: u8,
+        out: Out<'_, '_>,
+    ) {
+        if let Body::App { payload, .. } = &body
+            && payload.len() > self.config.message_bytes_max.saturating_sub(ENVELOPE_BYTES)
+        {
+            return out.reply(request, Reply::TooLong);
+        }
+        if !self.sendings.has_room() || !self.relays.has_room() {
+            self.counters.messages_refused += 1;
+            return out.reply(request, Reply::Full);
+        }
+        let repeatable = retries > 0 || !matches!(body, Body::App { ask: false, .. });
+        let (id, origin, ttl) = (self.allot_message(), self.own, self.config.ttl);
+        let envelope = Envelope { id, attempt: 0, key, origin, ttl, hops: 0, repeatable, body };
+        let again = (retries > 0).then(|| Box::new(envelope.clone()));
+        self.sendings.insert(id, request, again, retries, now.mono + self.config.message_timeout);
+        self.counters.messages_sent += 1;
+        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+    }
+
+    /// A message came from another node. Whoever acknowledges answers for it from then on.
+    pub(super) fn on_route(
+        &mut self,
+        now: Now,
+        from: Contact,
+        transmission: u64,
+        envelope: Envelope,
+        out: Out<'_, '_>,
+    ) {
+        let lost_here = !self.join.is_active() && self.peers.len() == 0;
+        if !self.relays.has_room() || lost_here || self.is_stopping() {
+            self.counters.messages_refused += 1;
+            self.send(now, from.addr, &Message::Nack { transmission }, out);
+            return;
+        }
+        self.send(now, from.addr, &Message::Ack { transmission }, out);
+        if envelope.body == Body::Join {
+            self.counters.joins_seen += 1;
+            if envelope.origin.id == self.own.id {
+                return self.refuse_joiner(now, envelope.origin, out);
+            }
+        }
+        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+    }
+
+    /// Takes the next step with a message (P-20).
+    pub(super) fn step(&mut self, now: Now, passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
+        if let Some((owner, incarnation)) = passage.perhaps
+            && !passage.envelope.repeatable
+            && self.peers.get(owner).is_none_or(|peer| peer.contact.incarnation != incarnation)
+        {
+            return self.end(now, &passage.envelope, Outcome::Unknown, out);
+        }
+        if passage.tries > self.config.reroutes_max {
+            return self.give_up(now, &passage, Failure::NoRoute, out);
+        }
+        let envelope = &passage.envelope;
+        let absent = (envelope.body == Body::Join).then_some(envelope.origin.id);
+        let avoid = Avoid { suspected: self.peers.suspected(), tried: &passage.tried, absent };
+        let tables =
+            Tables { own: self.own.id, leaf_set: &self.leaf_set, routing_table: &self.routing_table };
+        let step = if envelope.attempt == 0 {
+            tables.decide(envelope.key, avoid)
+        } else {
+            tables.decide_randomly(envelope.key, avoid, &mut self.rng)
+        };
+        match step {
+            Step::Deliver => self.arrive(now, passage, fresh, out),
+            Step::Forward { to, last } => self.forward(now, passage, to, last, fresh, out),
+            Step::Blocked { by } => {
+                self.report_passing_join(now, &passage, fresh, out);
+                self.suspect(by);
+                self.hold(now, passage, Held::UntilVerdict(by), out);
+            }
+        }
+    }
+
+    /// The message is at its owner.
+    fn arrive(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
+        if !self.join.is_active() {
+            // PA-19: the keys are ours as soon as the ring knows us, but not before we know it.
+            return self.hold(now, passage, Held::UntilActive, out);
+        }
+        if fresh == Fresh::Yes {
+            match self.consult(&mut passage.envelope, None) {
+                Verdict::Stop => return self.stop(now, &passage.envelope, out),
+                Verdict::Redirect(to) if self.peers.get(to).is_some() => {
+                    return self.transmit(now, passage, to, false, out);
+                }
+                _ => {}
+            }
+        }
+        self.deliver(now, passage.envelope, out);
+    }
+
+    fn deliver(&mut self, now: Now, envelope: Envelope, out: Out<'_, '_>) {
+        let Envelope { id, key, origin, hops, .. } = envelope;
+        match envelope.body {
+            Body::Join => self.report_to_joiner(now, &envelope, true, out),
+            Body::Trace { mut path } => {
+                path.push(PathStep { contact: self.own, rtt_micros: None });
+                let outcome = Outcome::Delivered { by: self.own };
+                self.give_receipt(now, origin, Message::Receipt { id, outcome, hops, path }, out);
+            }
+            Body::App { ref app, .. } if !self.apps.iter().any(|at| at.name == *app) => {
+                let outcome = Outcome::Failed { reason: Failure::NoApplication };
+                self.end(now, &envelope, outcome, out);
+            }
+            Body::App { app, ask, payload } => {
+                let is_new = self.window.insert(id);
+                let waits = ask && self.questions.contains(id);
+                if waits || !(is_new || ask) {
+                    self.counters.messages_repeated += 1;
+                } else if ask
+                    && !self.questions.insert(id, origin, hops, now.mono + self.config.message_timeout)
+                {
+                    let outcome = Outcome::Failed { reason: Failure::Busy };
+                    let receipt = Message::Receipt { id, outcome, hops, path: Vec::new() };
+                    return self.give_receipt(now, origin, receipt, out);
+                } else {
+                    self.counters.messages_delivered += 1;
+                    out.event(Event::Delivered { id, app, key, origin, payload, hops, ask });
+                }
+                if !ask {
+                    let outcome = Outcome::Delivered { by: self.own };
+                    let receipt = Message::Receipt { id, outcome, hops, path: Vec::new() };
+                    self.give_receipt(now, origin, receipt, out);
+                }
+            }
+        }
+    }
+
+    /// The message goes to another node.
+    fn forward(
+        &mut self,
+        now: Now,
+        mut passage: Passage,
+        mut to: Id,
+        mut last: bool,
+        fresh: Fresh,
+        out: Out<'_, '_>,
+    ) {
+        self.report_passing_join(now, &passage, fresh, out);
+        if fresh == Fresh::Yes {
+            match self.consult(&mut passage.envelope, Some(to)) {
+                Verdict::Stop => return self.stop(now, &passage.envelope, out),
+                Verdict::Redirect(other) if self.peers.get(other).is_some() => (to, last) = (other, false),
+                _ => {}
+            }
+        }
+        self.transmit(now, passage, to, last, out);
+    }
+
+    /// Asks the application about a message that passes (N-8); a rewrite is done here.
+    fn consult(&mut self, envelope: &mut Envelope, next: Option<Id>) -> Verdict {
+        let (key, origin) = (envelope.key, envelope.origin);
+        let Body::App { app, payload, .. } = &mut envelope.body else { return Verdict::Forward };
+        let registered = self.apps.iter().find(|at| at.name == *app);
+        let Some(application) = registered.and_then(|at| at.application.as_ref()) else {
+            return Verdict::Forward;
+        };
+        let verdict = application.forward(&Passing { app, key, origin, payload, next });
+        self.counters.messages_judged += u64::from(verdict != Verdict::Forward);
+        match verdict {
+            Verdict::Rewrite(content) => {
+                *payload = content;
+                Verdict::Forward
+            }
+            other => other,
+        }
+    }
+
+    fn stop(&mut self, now: Now, envelope: &Envelope, out: Out<'_, '_>) {
+        self.end(now, envelope, Outcome::Failed { reason: Failure::Stopped }, out);
+    }
+
+    /// Sends a message to the next node and waits for its acknowledgement.
+    fn transmit(&mut self, now: Now, mut passage: Passage, to: Id, last: bool, out: Out<'_, '_>) {
+        if passage.envelope.ttl == 0 {
+            return self.give_up(now, &passage, Failure::HopLimit, out);
+        }
+        let Some(peer) = self.peers.get(to) else { return };
+        let (addr, estimate) = (peer.contact.addr, peer.estimate);
+        let transmission = self.relays.allot();
+        let mut envelope = core::mem::replace(&mut passage.envelope, empty_envelope(self.own));
+        let untouched = (envelope.ttl, envelope.hops);
+        envelope.ttl -= 1;
+        envelope.hops = envelope.hops.saturating_add(1);
+        if let Body::Trace { path } = &mut envelope.body {
+            let rtt_micros = Some(estimate.score().0).filter(|&rtt| rtt != u32::MAX);
+            path.push(PathStep { contact: self.own, rtt_micros });
+        }
+        let message = Message::Route { transmission, envelope };
+        let taken = self.send(now, addr, &message, out);
+        let Message::Route { mut envelope, .. } = message else { return };
+        (envelope.ttl, envelope.hops) = untouched;
+        if let Body::Trace { path } = &mut envelope.body {
+            path.pop();
+        }
+        let bytes = payload_bytes(&envelope);
+        passage.envelope = envelope;
+        let Some(taken) = taken else {
+            passage.tried.push(to);
+            passage.tries += 1;
+            return self.step(now, passage, Fresh::No, out);
+        };
+        self.counters.messages_forwarded += 1;
+        let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
+        let mut timeout = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
+        if !taken.connected {
+            timeout = (timeout * 2).min(most);
+        }
+        // A long message takes long: a megabyte a second is allowed for.
+        timeout += Duration::from_micros(bytes as u64);
+        self.relays.insert(transmission, passage, (to, last), taken, now.mono, timeout);
+    }
+
+    pub(super) fn on_ack(&mut self, now: Now, from: Id, transmission: u64, out: Out<'_, '_>) {
+        if self.relays.to(transmission) != Some(from) {
+            return;
+        }
+        let Some(relay) = self.relays.take(transmission) else { return };
+        if relay.connected
+            && payload_bytes(&relay.passage.envelope) < SAMPLE_BYTES_MAX
+            && let Some(peer) = self.peers.get_mut(from)
+        {
+            // P-5: every exchange tells how near a node is.
+            peer.estimate.add(now.mono.since(relay.sent));
+        }
+        self.trust(now, from, out);
+    }
+
+    pub(super) fn on_nack(&mut self, now: Now, from: Contact, transmission: u64, out: Out<'_, '_>) {
+        if self.join.is_through(from.addr) {
+            return self.give_up_seed(now, out);
+        }
+        if self.relays.to(transmission) != Some(from.id) {
+            return;
+        }
+        let Some(relay) = self.relays.take(transmission) else { return };
+        let mut passage = relay.passage;
+        passage.tried.push(from.id);
+        passage.tries += 1;
+        self.counters.messages_rerouted += 1;
+        self.step(now, passage, Fresh::No, out);
+    }
+
+    /// A message was not acknowledged: it goes another way (PA-35). `certain` is that the node never saw it.
+    fn unanswered(&mut self, now: Now, relay: Relay, certain: bool, out: Out<'_, '_>) {
+        let Relay { mut passage, to, last, .. } = relay;
+        self.counters.messages_rerouted += 1;
+        let incarnation = self.peers.get(to).map(|peer| peer.contact.incarnation);
+        self.suspect(to);
+        passage.tried.push(to);
+        passage.tries += 1;
+        if last && !certain {
+            passage.perhaps = incarnation.map(|incarnation| (to, incarnation)).or(passage.perhaps);
+        }
+        self.step(now, passage, Fresh::No, out);
+    }
+
+    /// A connection broke: what went by it and was not acknowledged goes another way at once.
+    pub(super) fn lost(&mut self, now: Now, lost: Option<Lost>, out: Out<'_, '_>) {
+        let Some(lost) = lost else { return };
+        for relay in self.relays.drain(|relay| relay.stream == lost.stream) {
+            self.unanswered(now, relay, !lost.connected, out);
+        }
+        let Some(addr) = lost.peer else { return };
+        if self.join.is_through(addr) {
+            self.give_up_seed(now, out);
+        }
+        let peer = self.peers.iter().find(|peer| peer.contact.addr == addr).map(|peer| peer.contact);
+        if let Some(contact) = peer {
+            // A broken connection is no verdict, but a reason to ask.
+            self.probes.want(contact, self.leaf_set.contains(contact.id));
+        }
+    }
+
+    /// What was under way to a node that is gone goes another way.
+    pub(super) fn reroute_from(&mut self, now: Now, id: Id, out: Out<'_, '_>) {
+        for relay in self.relays.drain(|relay| relay.to == id) {
+            let Relay { mut passage, last, .. } = relay;
+            passage.tries += 1;
+            if last && !passage.envelope.repeatable {
+                self.end(now, &passage.envelope, Outcome::Unknown, out);
+            } else {
+                self.counters.messages_rerouted += 1;
+                self.step(now, passage, Fresh::No, out);
+            }
+        }
+    }
+
+    fn hold(&mut self, now: Now, passage: Passage, why: Held, out: Out<'_, '_>) {
+        let due = now.mono + self.config.message_timeout;
+        if let Some(passage) = self.relays.hold(passage, why, due) {
+            self.give_up(now, &passage, Failure::Busy, out);
+        }
+    }
+
+    /// What was held for this reason goes on.
+    pub(super) fn release(&mut self, now: Now, why: Held, out: Out<'_, '_>) {
+        for mut passage in self.relays.release(why) {
+            let fresh = if why == Held::UntilActive { Fresh::Yes } else { Fresh::No };
+            passage.tried.clear();
+            self.step(now, passage, fresh, out);
+        }
+    }
+
+    /// No way is left.
+    fn give_up(&mut self, now: Now, passage: &Passage, reason: Failure, out: Out<'_, '_>) {
+        let outcome = if passage.perhaps.is_some() { Outcome::Unknown } else { Outcome::Failed { reason } };
+        self.end(now, &passage.envelope, outcome, out);
+    }
+
+    /// A message ends here without being delivered: its origin is told.
+    fn end(&mut self, now: Now, envelope: &Envelope, outcome: Outcome, out: Out<'_, '_>) {
+        self.counters.messages_failed += 1;
+        if envelope.body != Body::Join {
+            let receipt =
+                Message::Receipt { id: envelope.id, outcome, hops: envelope.hops, path: Vec::new() };
+            self.give_receipt(now, envelope.origin, receipt, out);
+        }
+    }
+
+    fn give_receipt(&mut self, now: Now, origin: Contact, receipt: Message, out: Out<'_, '_>) {
+        if origin.id != self.own.id {
+            self.send(now, origin.addr, &receipt, out);
+        } else if let Message::Receipt { id, outcome, hops, path } = receipt {
+            self.on_receipt(now, id, outcome, hops, path, out);
+        }
+    }
+
+    /// What became of a message of ours. If it got stuck on its way it is tried again, as often as it may be.
+    pub(super) fn on_receipt(
+        &mut self,
+        now: Now,
+        id: MessageId,
+        outcome: Outcome,
+        hops: u8,
+        path: Vec<PathStep>,
+        out: Out<'_, '_>,
+    ) {
+        let Some(sending) = self.sendings.take(id) else { return };
+        let is_stuck = match outcome {
+            Outcome::Failed { reason } => {
+                matches!(reason, Failure::NoRoute | Failure::HopLimit | Failure::Busy)
+            }
+            Outcome::Unknown => true,
+            Outcome::Delivered { .. } => false,
+        };
+        if is_stuck && sending.retries > 0 {
+            return self.send_again(now, id, sending, out);
+        }
+        let reply = match outcome {
+            Outcome::Delivered { .. } if !path.is_empty() => Reply::Path(path),
+            Outcome::Delivered { by } => Reply::Delivered { by, hops },
+            Outcome::Failed { reason } => Reply::Failed { reason },
+            Outcome::Unknown => Reply::Unknown,
+        };
+        out.reply(sending.request, reply);
+    }
+
+    pub(super) fn on_answer(
+        &mut self,
+        id: MessageId,
+        hops: u8,
+        by: Contact,
+        payload: Vec<u8>,
+        out: Out<'_, '_>,
+    ) {
+        if let Some(sending) = self.sendings.take(id) {
+            out.reply(sending.request, Reply::Answered { by, hops, payload });
+        }
+    }
+
+    /// The application answers a question.
+    pub(super) fn answer(&mut self, now: Now, id: MessageId, payload: Vec<u8>, out: Out<'_, '_>) -> Reply {
+        let Some(question) = self.questions.take(id) else { return Reply::NoSuchQuestion };
+        if question.origin.id == self.own.id {
+            self.on_answer(id, question.hops, self.own, payload, out);
+            return Reply::Done;
+        }
+        let answer = Message::Answer { id, hops: question.hops, from: self.own, payload };
+        match self.send(now, question.origin.addr, &answer, out) {
+            Some(_) => Reply::Done,
+            None => Reply::Full,
+        }
+    }
+
+    /// Whatever waited for an acknowledgement, a verdict, a receipt or an answer too long.
+    pub(super) fn expire_messages(&mut self, now: Now, out: Out<'_, '_>) {
+        while let Some(relay) = self.relays.expired(now.mono) {
+            self.unanswered(now, relay, false, out);
+        }
+        for (passage, _) in self.relays.release_expired(now.mono) {
+            self.give_up(now, &passage, Failure::NoRoute, out);
+        }
+        while let Some((id, question)) = self.questions.expired(now.mono) {
+            let outcome = Outcome::Failed { reason: Failure::NoAnswer };
+            let receipt = Message::Receipt { id, outcome, hops: question.hops, path: Vec::new() };
+            self.give_receipt(now, question.origin, receipt, out);
+        }
+        while let Some((id, sending)) = self.sendings.expired(now.mono) {
+            self.send_again(now, id, sending, out);
+        }
+    }
+
+    /// Sends a message of ours again, by another way (PA-7a); if that is no longer allowed, what became of it is not
+    /// known.
+    fn send_again(&mut self, now: Now, id: MessageId, sending: Sending, out: Out<'_, '_>) {
+        let Sending { request, again, retries, .. } = sending;
+        let Some(mut again) = again.filter(|_| retries > 0 && !self.is_stopping()) else {
+            return out.reply(request, Reply::Unknown);
+        };
+        again.attempt = again.attempt.saturating_add(1);
+        let (envelope, retries) = ((*again).clone(), retries - 1);
+        let due = now.mono + self.config.message_timeout;
+        self.sendings.insert(id, request, (retries > 0).then_some(again), retries, due);
+        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+    }
+}
+
+/// More than an envelope needs besides its payload.
+const ENVELOPE_BYTES: usize = 512;
+/// The longest message whose acknowledgement tells how near a node is.
+const SAMPLE_BYTES_MAX: usize = 4096;
+
+fn payload_bytes(envelope: &Envelope) -> usize {
+    match &envelope.body {
+        Body::App { payload, .. } => payload.len(),
+        Body::Join | Body::Trace { .. } => 0,
+    }
+}
+
+/// Stands in for an envelope that is being sent.
+fn empty_envelope(origin: Contact) -> Envelope {
+    Envelope {
+        id: MessageId(0),
+        attempt: 0,
+        key: Id::MIN,
+        origin,
+        ttl: 0,
+        hops: 0,
+        repeatable: false,
+        body: Body::App { app: AppName::default(), ask: false, payload: Vec::new() },
+    }
+}

@@ -1,0 +1,250 @@
+//! The probes: questions "are you there?" under way, and the candidates that wait to be asked.
+//!
+//! A probe goes out in a datagram; if that is not answered it goes over a stream, which also works where datagrams do
+//! not get through; if that is not answered either, the node is dead.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::contact::Contact;
+use crate::id::Id;
+use crate::time::Instant;
+
+/// How a probe travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    Datagram,
+    /// Over a stream; whether that stood when the probe was sent.
+    Stream {
+        connected: bool,
+    },
+}
+
+/// A question under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Probe {
+    pub(super) contact: Contact,
+    pub(super) via: Via,
+    /// Whether the node may get a leaf seat: a join waits for these.
+    pub(super) leaf: bool,
+    sent: Instant,
+    first_sent: Instant,
+    due: Instant,
+}
+
+impl Probe {
+    /// The round-trip time that an answer now would mean.
+    pub(super) fn sample(&self, now: Instant, by_stream: bool) -> Duration {
+        match self.via {
+            Via::Stream { connected } if by_stream => {
+                // A stream that had to be opened first cost a round trip more.
+                let elapsed = now.since(self.sent);
+                if connected { elapsed } else { elapsed / 2 }
+            }
+            _ => now.since(self.first_sent),
+        }
+    }
+}
+
+/// What to do about a probe that ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expired {
+    /// Ask once more, over a stream.
+    Again { nonce: u64, contact: Contact },
+    /// It does not answer.
+    Dead { contact: Contact },
+}
+
+/// All probes of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Probes {
+    waiting: BTreeMap<u64, Probe>,
+    due: BTreeSet<(Instant, u64)>,
+    queue: VecDeque<(Contact, bool)>,
+    /// Every node that waits or is being asked.
+    pending: BTreeSet<Id>,
+    /// How many of those may get a leaf seat.
+    leaf_pending: usize,
+    next: u64,
+    probes_max: usize,
+    candidates_max: usize,
+}
+
+impl Probes {
+    /// The numbers begin at `first`, a random one: nobody guesses them.
+    pub(super) fn new(first: u64, probes_max: usize, candidates_max: usize) -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            queue: VecDeque::new(),
+            pending: BTreeSet::new(),
+            leaf_pending: 0,
+            next: first,
+            probes_max,
+            candidates_max,
+        }
+    }
+
+    /// Has a node asked, if it isn't being asked already; false if too many wait. Candidates for the leaf set go first.
+    pub(super) fn want(&mut self, contact: Contact, leaf: bool) -> bool {
+        if self.pending.contains(&contact.id) {
+            return true;
+        }
+        if self.queue.len() >= self.candidates_max {
+            return false;
+        }
+        self.pending.insert(contact.id);
+        self.leaf_pending += usize::from(leaf);
+        if leaf {
+            self.queue.push_front((contact, leaf));
+        } else {
+            self.queue.push_back((contact, leaf));
+        }
+        true
+    }
+
+    /// The next node to ask, with the number to ask under.
+    pub(super) fn next(&mut self, now: Instant, timeout: Duration) -> Option<(u64, Contact)> {
+        if self.waiting.len() >= self.probes_max {
+            return None;
+        }
+        let (contact, leaf) = self.queue.pop_front()?;
+        self.next = self.next.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let (nonce, due) = (self.next, now + timeout);
+        let probe = Probe { contact, via: Via::Datagram, leaf, sent: now, first_sent: now, due };
+        self.waiting.insert(nonce, probe);
+        self.due.insert((due, nonce));
+        Some((nonce, contact))
+    }
+
+    /// A probe was sent again, over a stream.
+    pub(super) fn again(&mut self, nonce: u64, now: Instant, timeout: Duration, connected: bool) {
+        if let Some(probe) = self.waiting.get_mut(&nonce) {
+            probe.via = Via::Stream { connected };
+            probe.sent = now;
+            probe.due = now + timeout;
+            self.due.insert((probe.due, nonce));
+        }
+    }
+
+    /// The probe under this number.
+    pub(super) fn get(&self, nonce: u64) -> Option<&Probe> {
+        self.waiting.get(&nonce)
+    }
+
+    /// Ends the probe under this number.
+    pub(super) fn take(&mut self, nonce: u64) -> Option<Probe> {
+        let probe = self.waiting.remove(&nonce)?;
+        self.due.remove(&(probe.due, nonce));
+        self.pending.remove(&probe.contact.id);
+        self.leaf_pending -= usize::from(probe.leaf);
+        Some(probe)
+    }
+
+    /// What ran out. A probe to be sent [again](Probes::again) has no deadline until it is.
+    pub(super) fn expired(&mut self, now: Instant) -> Option<Expired> {
+        let &(due, nonce) = self.due.first()?;
+        if due > now {
+            return None;
+        }
+        self.due.pop_first();
+        let probe = self.waiting.get(&nonce)?;
+        let contact = probe.contact;
+        if probe.via == Via::Datagram {
+            return Some(Expired::Again { nonce, contact });
+        }
+        self.take(nonce);
+        Some(Expired::Dead { contact })
+    }
+
+    /// Ends what concerns a node that turned out dead, or alive, by other means.
+    pub(super) fn forget(&mut self, id: Id) {
+        if !self.pending.remove(&id) {
+            return;
+        }
+        let leaf_pending = &mut self.leaf_pending;
+        self.queue.retain(|(contact, leaf)| {
+            let keep = contact.id != id;
+            *leaf_pending -= usize::from(!keep && *leaf);
+            keep
+        });
+        let nonce = self.waiting.iter().find(|(_, probe)| probe.contact.id == id).map(|(nonce, _)| *nonce);
+        if let Some(nonce) = nonce {
+            self.take(nonce);
+        }
+    }
+
+    /// Whether the node is being asked, or waits to be.
+    pub(super) fn is_pending(&self, id: Id) -> bool {
+        self.pending.contains(&id)
+    }
+
+    /// How many candidates for the leaf set have not answered yet.
+    pub(super) fn leaf_pending(&self) -> usize {
+        self.leaf_pending
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pastry::contact::Incarnation;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn contact(id: u128) -> Contact {
+        Contact { id: Id::new(id), addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(1) }
+    }
+
+    #[test]
+    fn a_node_is_asked_by_datagram_then_by_stream_then_dead() {
+        let mut probes = Probes::new(7, 8, 8);
+        let start = Instant::from_micros(1_000_000);
+        assert!(probes.want(contact(5), true) && probes.want(contact(5), true), "once is enough");
+        let (nonce, asked) = probes.next(start, SECOND).unwrap();
+        assert_eq!((asked, probes.next(start, SECOND)), (contact(5), None));
+        assert_eq!(probes.expired(start), None);
+        let later = start + SECOND;
+        assert_eq!(probes.expired(later), Some(Expired::Again { nonce, contact: contact(5) }));
+        probes.again(nonce, later, SECOND, false);
+        assert_eq!((probes.expired(later), probes.leaf_pending()), (None, 1));
+        assert_eq!(probes.expired(later + SECOND), Some(Expired::Dead { contact: contact(5) }));
+        assert_eq!((probes.leaf_pending(), probes.is_idle(), probes.deadline()), (0, true, None));
+    }
+
+    #[test]
+    fn leaf_candidates_go_first_and_both_limits_hold() {
+        let mut probes = Probes::new(7, 2, 3);
+        assert!(
+            probes.want(contact(1), false) && probes.want(contact(2), false) && probes.want(contact(3), true)
+        );
+        assert!(!probes.want(contact(4), true), "the fourth does not wait");
+        let asked: Vec<u128> = core::iter::from_fn(|| probes.next(Instant::ZERO, SECOND))
+            .map(|(_, contact)| contact.id.number())
+            .collect();
+        assert_eq!(asked, [3, 1], "two at a time");
+        probes.forget(Id::new(3));
+        assert_eq!(probes.leaf_pending(), 0);
+        assert!(probes.next(Instant::ZERO, SECOND).is_some());
+    }
+
+    #[test]
+    fn p_5_the_time_of_a_request_is_what_it_took() {
+        let mut probes = Probes::new(7, 2, 3);
+        probes.want(contact(1), false);
+        let (nonce, _) = probes.next(Instant::ZERO, SECOND).unwrap();
+        let at = Instant::from_micros(300);
+        assert_eq!(probes.get(nonce).unwrap().sample(at, false), Duration::from_micros(300));
+        probes.again(nonce, Instant::from_micros(200), SECOND, false);
+        assert_eq!(probes.get(nonce).unwrap().sample(at, true), Duration::from_micros(50));
+    }
+}

@@ -1,0 +1,183 @@
+//! The sendings: messages of our own whose end is not known yet; and the questions that our applications are to
+//! answer.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::contact::Contact;
+use super::message::{Envelope, MessageId};
+use crate::tag::RequestId;
+use crate::time::Instant;
+
+/// A message of our own under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sending {
+    pub(super) request: RequestId,
+    /// The message as it was first sent, to send it again; `None` once no retry is left.
+    pub(super) again: Option<Box<Envelope>>,
+    pub(super) retries: u8,
+    due: Instant,
+}
+
+/// Something numbered by message that ends by itself in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sendings {
+    list: BTreeMap<MessageId, Sending>,
+    due: BTreeSet<(Instant, MessageId)>,
+    sendings_max: usize,
+}
+
+impl Sendings {
+    pub(super) fn new(sendings_max: usize) -> Self {
+        Self { list: BTreeMap::new(), due: BTreeSet::new(), sendings_max }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.list.len() < self.sendings_max
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        id: MessageId,
+        request: RequestId,
+        again: Option<Box<Envelope>>,
+        retries: u8,
+        due: Instant,
+    ) {
+        self.list.insert(id, Sending { request, again, retries, due });
+        self.due.insert((due, id));
+    }
+
+    pub(super) fn take(&mut self, id: MessageId) -> Option<Sending> {
+        let sending = self.list.remove(&id)?;
+        self.due.remove(&(sending.due, id));
+        Some(sending)
+    }
+
+    pub(super) fn expired(&mut self, now: Instant) -> Option<(MessageId, Sending)> {
+        let &(due, id) = self.due.first()?;
+        if due > now {
+            return None;
+        }
+        self.take(id).map(|sending| (id, sending))
+    }
+
+    /// Ends all of them.
+    pub(super) fn drain(&mut self) -> Vec<Sending> {
+        self.due.clear();
+        core::mem::take(&mut self.list).into_values().collect()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+}
+
+/// A question put to an application here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) origin: Contact,
+    pub(super) hops: u8,
+    due: Instant,
+}
+
+/// The questions that wait for their answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Questions {
+    list: BTreeMap<MessageId, Question>,
+    /// All have the same time, so the oldest ends first.
+    order: VecDeque<MessageId>,
+    questions_max: usize,
+}
+
+impl Questions {
+    pub(super) fn new(questions_max: usize) -> Self {
+        Self { list: BTreeMap::new(), order: VecDeque::new(), questions_max }
+    }
+
+    /// Notes a question; false if there is no room.
+    pub(super) fn insert(&mut self, id: MessageId, origin: Contact, hops: u8, due: Instant) -> bool {
+        if self.order.len() >= self.questions_max {
+            return false;
+        }
+        if self.list.insert(id, Question { origin, hops, due }).is_none() {
+            self.order.push_back(id);
+        }
+        true
+    }
+
+    pub(super) fn contains(&self, id: MessageId) -> bool {
+        self.list.contains_key(&id)
+    }
+
+    pub(super) fn take(&mut self, id: MessageId) -> Option<Question> {
+        let question = self.list.remove(&id);
+        self.drop_ended();
+        question
+    }
+
+    pub(super) fn expired(&mut self, now: Instant) -> Option<(MessageId, Question)> {
+        if self.deadline()? > now {
+            return None;
+        }
+        let id = self.order.pop_front()?;
+        let question = self.list.remove(&id);
+        self.drop_ended();
+        question.map(|question| (id, question))
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.order.front().and_then(|id| self.list.get(id)).map(|question| question.due)
+    }
+
+    /// Keeps the invariant that the first in the order waits.
+    fn drop_ended(&mut self) {
+        while self.order.front().is_some_and(|id| !self.list.contains_key(id)) {
+            self.order.pop_front();
+        }
+    }
+}
+
+/// The numbers of the messages delivered last: one that comes again is not delivered again (PA-36).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    seen: BTreeSet<MessageId>,
+    order: VecDeque<MessageId>,
+    window_max: usize,
+}
+
+impl Window {
+    pub(super) fn new(window_max: usize) -> Self {
+        Self { seen: BTreeSet::new(), order: VecDeque::new(), window_max }
+    }
+
+    /// Notes a number; false if it is known already.
+    pub(super) fn insert(&mut self, id: MessageId) -> bool {
+        if self.window_max == 0 {
+            return true;
+        }
+        if !self.seen.insert(id) {
+            return false;
+        }
+        if self.order.len() >= self.window_max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+        self.order.push_back(id);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_knows_the_last_ones() {
+        let mut window = Window::new(2);
+        assert!(window.insert(MessageId(1)) && window.insert(MessageId(2)));
+        assert!(!window.insert(MessageId(1)), "a duplicate");
+        assert!(window.insert(MessageId(3)));
+        assert!(window.insert(MessageId(1)), "forgotten by now");
+    }
+}

@@ -1,0 +1,15 @@
+//! The clauses of `docs/spec/pastry.md`, and the contract.
+
+mod contract;
+mod group;
+mod joining;
+mod messages;
+mod rings;
+mod upkeep;
+
+use super::*;
+use crate::Id;
+
+fn small() -> Config {
+    Config { leaf_set_max: 8, neighbourhood_max: 8, ..Config::default() }
+}

@@ -1,0 +1,137 @@
+//! Frames: how messages lie in a byte stream.
+//!
+//! | offset | length | content |
+//! |---|---|---|
+//! | 0 | 4 | kind in the upper two bits, length of the payload in the others |
+//! | 4 | length | payload, 1 to [`CHUNK_BYTES`] bytes |
+//!
+//! A message of at most one chunk is one `Whole` frame. A larger one is `Part` frames and a `Last`, and whole
+//! frames may stand between them: that is how a small message overtakes a large one. There is one large message at
+//! a time in each direction.
+
+use std::borrow::Cow;
+
+use crate::wire::DecodeError;
+
+/// The most payload of one frame.
+pub const CHUNK_BYTES: usize = 16 * 1024;
+/// What stands before the payload.
+pub const HEADER_BYTES: usize = 4;
+
+const LENGTH_BITS: u32 = 30;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A message.
+    Whole,
+    /// The next part of the large message.
+    Part,
+    /// The end of the large message.
+    Last,
+}
+
+/// The header of a frame.
+pub(super) fn header(kind: Kind, payload_bytes: usize) -> [u8; HEADER_BYTES] {
+    debug_assert!((1..=CHUNK_BYTES).contains(&payload_bytes), "a frame holds one chunk");
+    ((kind as u32) << LENGTH_BITS | payload_bytes as u32).to_be_bytes()
+}
+
+fn parse_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize), DecodeError> {
+    let word = u32::from_be_bytes(header);
+    let kind = match word >> LENGTH_BITS {
+        0 => Kind::Whole,
+        1 => Kind::Part,
+        2 => Kind::Last,
+        _ => return Err(DecodeError::Kind),
+    };
+    match (word & ((1 << LENGTH_BITS) - 1)) as usize {
+        0 => Err(DecodeError::Field("frame length")),
+        length if length > CHUNK_BYTES => Err(DecodeError::Limit("frame length")),
+        length => Ok((kind, length)),
+    }
+}
+
+/// Puts messages together from the bytes of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reader {
+    /// The beginning of a frame whose end has not come yet.
+    partial: Vec<u8>,
+    /// The large message so far. It grows with what has come, never by a declared length.
+    large: Vec<u8>,
+}
+
+impl Reader {
+    /// Takes in the next bytes and appends every message they complete; one that lies in `data` as a whole is
+    /// borrowed.
+    pub(super) fn push<'a>(
+        &mut self,
+        mut data: &'a [u8],
+        message_bytes_max: usize,
+        messages: &mut Vec<Cow<'a, [u8]>>,
+    ) -> Result<(), DecodeError> {
+        while !data.is_empty() {
+            if self.partial.is_empty()
+                && let Some((&head, rest)) = data.split_first_chunk()
+            {
+                let (kind, length) = parse_header(head)?;
+                if let Some((payload, rest)) = rest.split_at_checked(length) {
+                    data = rest;
+                    self.frame(kind, Cow::Borrowed(payload), message_bytes_max, messages)?;
+                    continue;
+                }
+            }
+            data = self.push_partial(data, message_bytes_max, messages)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the stream may end here.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.partial.is_empty() && self.large.is_empty()
+    }
+
+    /// Completes the frame under way as far as `data` goes; what is left of `data`.
+    fn push_partial<'a>(
+        &mut self,
+        data: &'a [u8],
+        message_bytes_max: usize,
+        messages: &mut Vec<Cow<'a, [u8]>>,
+    ) -> Result<&'a [u8], DecodeError> {
+        let missing = HEADER_BYTES.saturating_sub(self.partial.len());
+        let (head, data) = data.split_at(missing.min(data.len()));
+        self.partial.extend_from_slice(head);
+        let Some(&head) = self.partial.first_chunk() else { return Ok(data) };
+        let (kind, length) = parse_header(head)?;
+        let missing = HEADER_BYTES + length - self.partial.len();
+        let (body, data) = data.split_at(missing.min(data.len()));
+        self.partial.extend_from_slice(body);
+        if self.partial.len() == HEADER_BYTES + length {
+            let mut frame = core::mem::take(&mut self.partial);
+            frame.drain(..HEADER_BYTES);
+            self.frame(kind, Cow::Owned(frame), message_bytes_max, messages)?;
+        }
+        Ok(data)
+    }
+
+    fn frame<'a>(
+        &mut self,
+        kind: Kind,
+        payload: Cow<'a, [u8]>,
+        message_bytes_max: usize,
+        messages: &mut Vec<Cow<'a, [u8]>>,
+    ) -> Result<(), DecodeError> {
+        if kind == Kind::Whole {
+            messages.push(payload);
+            return Ok(());
+        }
+        if self.large.len() + payload.len() > message_bytes_max {
+            return Err(DecodeError::Limit("message length"));
+        }
+        self.large.extend_from_slice(&payload);
+        if kind == Kind::Last {
+            messages.push(Cow::Owned(core::mem::take(&mut self.large)));
+        }
+        Ok(())
+    }
+}
