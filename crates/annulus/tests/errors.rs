@@ -323,7 +323,8 @@ fn a_message_that_does_not_arrive_says_why() {
     assert_fails(&ask, "the owner of the key gave no answer in time", 1);
     let idle = Agent::start(&["--services", ""]);
     for verb in [&["route", "red"][..], &["send", "red", "x"], &["listen"], &["ring"], &["tables"]] {
-        let args = [verb, &["--agent", &idle.http().to_string()]].concat();
+        let http = idle.http().to_string();
+        let args = [verb, &["--agent", &http]].concat();
         assert_fails(&args, "this agent does not run route", 1);
     }
     let long = format!("{{\"key\":\"red\",\"payload_base64\":\"{}\"}}", "AAAA".repeat(30_000));

@@ -45,22 +45,23 @@ fn leaves(tables: &Value) -> Vec<String> {
 }
 
 fn id(agent: &Agent) -> Id {
-    agent.json(&["info"])["id"].as_str().unwrap().parse().unwrap()
+    let info = agent.json(&["info"]);
+    info["id"].as_str().and_then(|id| id.parse().ok()).expect("an agent tells its id")
 }
 
 /// The agent that is to own a key, by the definition.
 fn owner_of<'a>(key: &str, agents: &[&'a Agent]) -> &'a Agent {
     let ids: Vec<Id> = agents.iter().map(|agent| id(agent)).collect();
-    let owner = Id::from_text(key).closest(ids.iter().copied()).unwrap();
-    agents[ids.iter().position(|id| *id == owner).unwrap()]
+    let owner = Id::from_text(key).closest(ids.iter().copied()).expect("there are agents");
+    agents[ids.iter().position(|id| *id == owner).expect("it is one of them")]
 }
 
 /// How often a message with this payload was delivered at an agent.
 fn delivered(agent: &Agent, payload_base64: &str) -> usize {
     let (status, text) = agent.request("GET", "/v1/messages", &[], "");
     assert_eq!(status, 200, "{text}");
-    let messages: Value = serde_json::from_str(&text).unwrap();
-    let messages = messages.as_array().unwrap();
+    let messages: Value = serde_json::from_str(&text).expect("it answers JSON");
+    let messages = messages.as_array().expect("it answers a list");
     messages.iter().filter(|message| message["payload_base64"] == payload_base64).count()
 }
 

@@ -297,9 +297,9 @@ impl World {
             let reported = self.watch.reported.remove(request);
             let Some(&owner) = at.first() else {
                 if reported == Some(false) {
-                    phase.reported += 1
+                    phase.reported += 1;
                 } else {
-                    phase.lost += 1
+                    phase.lost += 1;
                 }
                 continue;
             };
@@ -357,7 +357,7 @@ fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
 }
 
 #[cfg(test)]
-#[path = "route_faults.rs"]
+#[path = "route_tests.rs"]
 mod faults;
 
 #[cfg(test)]
