@@ -21,6 +21,7 @@ pub mod contract;
 pub mod node;
 pub mod ping;
 pub mod ring;
+pub mod w3w;
 pub mod wire;
 
 pub use counters::{Counter, VisitCounter};

@@ -1,0 +1,2 @@
+mod group;
+mod rings;
