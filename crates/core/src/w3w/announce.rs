@@ -28,7 +28,7 @@ const ANNOUNCE_BELOW_MIN: Duration = Duration::from_secs(600);
 /// The pause between two rounds of tending: after a change, and at most.
 const TEND_FIRST: Duration = Duration::from_secs(30);
 const TEND_LAST: Duration = Duration::from_secs(600);
-/// How often a round of a full ring tells a stranger of us.
+/// How often a settled round of a full ring tells a stranger of us.
 const STRANGER_CHANCE_FULL: f64 = 0.25;
 /// How many known nodes are told of us when a neighbour is lost.
 const RESCUE_NODES: usize = 3;
@@ -116,7 +116,7 @@ impl Mesh {
         }
         // A full ring answers a stranger with a refusal and a hint, which costs both sides more: it asks less often.
         let is_full = self.ring.len() >= self.config.peers_max;
-        if self.ring.len() > 0 && (!is_full || self.rng.chance(STRANGER_CHANCE_FULL)) {
+        if self.ring.len() > 0 && (!is_full || !is_settled || self.rng.chance(STRANGER_CHANCE_FULL)) {
             let strangers = self.strangers();
             if let Some(&ip) = self.rng.pick(&strangers) {
                 self.send_here(self.here(), ip, out);

@@ -105,6 +105,7 @@ impl Mesh {
         self.queue.settled(line, is_stored);
         self.route(now, line, out);
         self.remind(now);
+        self.queue.shed(self.config.memory_bytes_max);
         self.repay(out);
     }
 

@@ -3,12 +3,13 @@
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::Event;
 use super::alarms::Alarm;
 use super::links::{Link, Role};
-use super::machine::{HANDSHAKE, Mesh, Out};
+use super::machine::{HANDSHAKE, HOLD_DOWN, Mesh, Out};
 use super::message::Here;
 use super::nid::Nid;
-use super::routes::Direction;
+use super::routes::{Direction, Route};
 use super::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES, here_frame};
 use crate::machine::Refusal;
 use crate::ring::closer;
@@ -33,6 +34,10 @@ impl Mesh {
             IpAddr::V4(ip) => ip,
             IpAddr::V6(_) => return Err(self.ignore("a HERE over IPv6")),
         };
+        if self.is_clash(source, here) {
+            self.report_clash(now, here, out);
+            return Ok(());
+        }
         if let Some(reason) = self.no_use(now, here) {
             return Err(self.ignore(reason));
         }
@@ -67,6 +72,21 @@ impl Mesh {
         self.counters.here_received += 1;
         self.dial(now, here, false, out);
         Ok(())
+    }
+
+    /// MA-14: a node says of itself that it is one of our peers, from another address.
+    fn is_clash(&self, source: Ipv4Addr, here: Here) -> bool {
+        let is_elsewhere = |route: &Route| route.at.ip() != here.at.ip();
+        source == *here.at.ip() && self.ring.get(here.nid).is_some_and(is_elsewhere)
+    }
+
+    /// Tells of a clash, once in a while; the peer stays.
+    fn report_clash(&mut self, now: Now, here: Here, out: Out<'_, '_>) {
+        self.counters.here_ignored += 1;
+        if self.introduced.add((here.nid, self.own), now.mono, now.mono + HOLD_DOWN) {
+            self.remind(now);
+            out.event(Event::IdentityClashed { nid: here.nid, ip: *here.at.ip() });
+        }
     }
 
     fn ignore(&mut self, reason: &'static str) -> Refusal {

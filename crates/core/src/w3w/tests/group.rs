@@ -167,11 +167,15 @@ impl Group {
         }
     }
 
-    pub(super) fn stop(&mut self, number: usize) {
-        let member = &mut self.members[number];
-        member.mesh.handle_stop(now(self.now), &mut member.queue.outbox());
-        member.synced = member.disk.clone();
-        self.settle(number);
+    /// Connections between sides that do not hear each other break.
+    pub(super) fn break_across(&mut self) {
+        let is_across =
+            |end: &End, pipe: &Pipe| pipe.peer.is_some_and(|peer| self.side[peer.0] != self.side[end.0]);
+        let ends: Vec<End> =
+            (self.pipes.iter()).filter(|(end, pipe)| is_across(end, pipe)).map(|(end, _)| *end).collect();
+        for end in ends {
+            self.later(end, What::Closed(end, CloseReason::TimedOut));
+        }
     }
 
     pub(super) fn ask(&mut self, number: usize, command: Command) -> RequestId {
