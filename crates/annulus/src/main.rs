@@ -1,6 +1,8 @@
 //! The `annulus` program: parses the command line and hands over to one file per verb.
 
+mod agent;
 mod cli;
+mod config;
 
 use std::process::ExitCode;
 

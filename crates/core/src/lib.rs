@@ -8,6 +8,7 @@
 
 mod counters;
 mod endpoint;
+mod event_line;
 mod id;
 mod machine;
 mod outbox;
@@ -26,6 +27,7 @@ pub mod wire;
 
 pub use counters::{Counter, VisitCounter};
 pub use endpoint::{Bound, Endpoints, Listener, Socket, Space};
+pub use event_line::{EVENTS_VERSION, EventLine};
 pub use id::{Base, Id, ParseIdError, Short, hash};
 pub use machine::{Machine, Refusal};
 pub use outbox::{Action, BatchWriter, Hex, Outbox, Queue};

@@ -1,1 +1,72 @@
-//! Placeholder.
+//! Machines on real sockets and a real disk: the tokio driver.
+//!
+//! [`spawn`] runs any [`annulus_core::Machine`] on a task of its own and gives back a [`Handle`]: commands go in and
+//! are answered, [`Events`] come out, [`Counters`] can be read, [`Handle::stop`] ends it in good order. What the
+//! machine does is exactly what it does in the simulator; the promises that a driver makes to it are in
+//! `annulus_core`'s `machine.rs`, `stream.rs` and `store.rs`.
+//!
+//! ```
+//! use annulus_core::ping::{Command, Config, Ping, Reply, UDP, Via};
+//! use annulus_net::{Ended, Options, spawn};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! // Two nodes of one machine, each on an address of its own.
+//! let node = |address: &str, seed| -> Result<_, Box<dyn std::error::Error>> {
+//!     let patience = std::time::Duration::from_secs(10);
+//!     let bind = address.parse()?;
+//!     let config = Config { bind, timeout: patience, interval: patience, ..Config::default() };
+//!     Ok(spawn(Ping::new(&config, [seed; 32])?, Options::default())?)
+//! };
+//! let (here, there) = (node("127.0.0.1:0", 1)?, node("127.0.0.2:0", 2)?);
+//!
+//! let to = there.bound().socket(UDP).expect("ping declares it");
+//! let reply = here.command(Command::Ping { to, via: Via::Datagram }).await?;
+//! assert!(matches!(reply, Reply::Answered { .. }));
+//!
+//! assert_eq!(here.counters().await?.driver.datagrams_sent, 1);
+//! assert_eq!(there.stop().await, Ended::Stopped);
+//! # Ok(()) }) }
+//! ```
+//!
+//! # How it works
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `driver.rs` | [`Driver`]: one future that owns the machine and everything around it |
+//! | `serve.rs` | one turn of it: each source that stirred gets its share, then comes what is to be reported |
+//! | `ready.rs` | the list of sources that stirred, so that a turn costs what there is to do |
+//! | `port.rs`, `listener.rs`, `stream.rs`, `streams.rs` | datagrams, who comes in, one stream, all streams |
+//! | `bind.rs` | sockets with the options that a machine relies on |
+//! | `handle.rs`, `app.rs`, `events.rs` | the application's side and the driver's side of it |
+//! | `timer.rs`, `clock.rs` | when to wake the machine, and what time it is |
+//! | `store/` | the database behind `StoreOp`, on a thread of its own |
+//!
+//! A datagram costs no allocation and no copy beyond the machine's own: it is received into one buffer, and the
+//! answer is sent from the outbox. `docs/benchmarks.md` has the figures, `docs/store.md` why the database is redb.
+
+mod app;
+mod bind;
+mod clock;
+mod counters;
+mod driver;
+mod error;
+mod events;
+mod handle;
+mod listener;
+mod options;
+mod port;
+mod ready;
+mod serve;
+mod store;
+mod stream;
+mod streams;
+mod timer;
+
+pub use counters::{Counters, DriverCounters};
+pub use driver::{Driver, spawn};
+pub use error::{BindError, OpenError, Place};
+pub use events::Events;
+pub use handle::{Ended, Handle, Pending, Stopped, TryCommandError};
+pub use options::{KeepAlive, Options};
+pub use store::{MakeBackend, StorageBackend, Store};

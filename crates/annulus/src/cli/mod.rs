@@ -1,37 +1,85 @@
 //! The command line: one file per verb.
+//!
+//! A verb that talks to an agent is a struct of its arguments with a `run(self, &Client, &Output)`; it is added to
+//! [`Verb`] and to [`dispatch`], and that is all.
 
+mod agent;
+mod client;
+mod completions;
+mod config;
+mod decode;
+mod demo;
+mod info;
+mod monitor;
+mod output;
+mod ping;
 mod sim;
+mod version;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::ConfigError;
+use client::{AgentArgs, Client};
+use output::Output;
+
 /// Know who is alive, find who owns a key, take turns and reach each other, with no server.
 #[derive(Parser)]
-#[command(name = "annulus", version, arg_required_else_help = true)]
+#[command(name = "annulus", version, arg_required_else_help = true, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    #[command(flatten)]
+    agent: AgentArgs,
+    /// Print JSON instead of text.
+    #[arg(long, global = true, display_order = 900)]
+    json: bool,
 }
 
 #[derive(Subcommand)]
 enum Verb {
+    Agent(agent::AgentVerb),
+    Info(info::Info),
+    Monitor(monitor::Monitor),
+    Ping(ping::Ping),
+    Config(config::ConfigVerb),
+    Demo(demo::Demo),
     Sim(sim::Sim),
+    Decode(decode::Decode),
+    Completions(completions::Completions),
+    Version(version::Version),
 }
 
 /// Runs the program: 0 if all went well, 2 if it was called wrongly (clap's own code), 1 for the rest.
 pub(crate) fn run() -> ExitCode {
-    let outcome = match Cli::parse().verb {
-        Verb::Sim(sim) => sim.run(),
-    };
-    outcome.unwrap_or_else(|error| {
-        report(&error);
-        ExitCode::FAILURE
+    let cli = Cli::parse();
+    let output = Output::new(cli.json);
+    dispatch(cli.verb, &cli.agent, &output).unwrap_or_else(|error| {
+        output.error(&error);
+        let is_usage = error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<UsageError>());
+        ExitCode::from(if is_usage { 2 } else { 1 })
     })
 }
 
-/// One line, the chain of causes behind colons, never a backtrace.
-#[expect(clippy::print_stderr, reason = "this is where the program talks to its user")]
-fn report(error: &anyhow::Error) {
-    eprintln!("annulus: {error:#}");
+/// The program was called wrongly in a way that only the verb could see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let client = || Client::new(agent);
+    match verb {
+        Verb::Agent(verb) => verb.run()?,
+        Verb::Info(verb) => verb.run(&client(), output)?,
+        Verb::Monitor(verb) => verb.run(&client(), output)?,
+        Verb::Ping(verb) => verb.run(&client(), output)?,
+        Verb::Config(verb) => verb.run(output)?,
+        Verb::Completions(verb) => verb.run::<Cli>(),
+        Verb::Decode(verb) => verb.run(output)?,
+        Verb::Version(verb) => verb.run(output),
+        Verb::Demo(verb) => return verb.run(output),
+        Verb::Sim(verb) => return verb.run(output.json),
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,14 +1,30 @@
-//! `annulus sim`: runs a scenario in the simulator.
+//! `annulus sim`: runs a scenario in the simulator. One file for each scenario, and one for what they share.
+
+mod common;
+mod ping;
+mod verdict;
 
 use std::process::ExitCode;
 
-/// Run a scenario in the simulator.
+use clap::Subcommand;
+
+/// Run a scenario in the simulator: virtual time, every fault, one seed.
 #[derive(clap::Args)]
-pub(crate) struct Sim {}
+pub(crate) struct Sim {
+    #[command(subcommand)]
+    scenario: Scenario,
+}
+
+#[derive(Subcommand)]
+enum Scenario {
+    Ping(ping::Ping),
+}
 
 impl Sim {
-    /// Runs it.
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(ExitCode::SUCCESS)
+    /// Runs it, telling people or programs: 0 if nothing was violated, 1 if something was.
+    pub(crate) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
+        match self.scenario {
+            Scenario::Ping(ping) => ping.run(json),
+        }
     }
 }

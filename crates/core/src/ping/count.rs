@@ -47,7 +47,7 @@ impl Count {
     }
 
     pub(super) fn add_one(&mut self, now: Instant) {
-        self.value += 1;
+        self.value = self.value.saturating_add(1);
         self.due.get_or_insert(now + self.keep_interval);
     }
 
@@ -77,7 +77,7 @@ impl Count {
         self.stage = if value.is_ok() { Stage::Idle } else { Stage::Unreadable };
         self.kept = value.unwrap_or(0);
         // What was answered while loading counts too.
-        self.value += self.kept;
+        self.value = self.value.saturating_add(self.kept);
         true
     }
 

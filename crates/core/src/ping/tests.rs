@@ -136,6 +136,30 @@ fn pi_3_every_peer_is_pinged_once_per_interval() {
 }
 
 #[test]
+fn pi_3_nodes_that_start_together_do_not_ping_together() {
+    let first_ping = |seed: u8| {
+        let mut rig = Rig::new(Ping::new(&config(), [seed; 32]).unwrap());
+        rig.start();
+        rig.machine.poll_timeout().expect("a round is due").0.since(rig.now.mono)
+    };
+    let mut moments: Vec<Duration> = (0..20).map(first_ping).collect();
+    assert!(moments.iter().all(|&moment| moment < SECOND), "within the first interval");
+    moments.sort();
+    moments.dedup();
+    assert_eq!(moments.len(), 20);
+}
+
+#[test]
+fn pi_3_a_busy_node_pings_all_the_same() {
+    let mut rig = rig(&config());
+    for sequence in 0..1_000 {
+        rig.datagram(UDP, addr(5), &bytes(Message::Ping { sequence })).unwrap();
+        rig.advance(SECOND / 100);
+    }
+    assert_eq!(rig.machine.counted().pings_sent, 10, "what comes in does not postpone what is due");
+}
+
+#[test]
 fn pi_4_a_sequence_is_never_used_twice() {
     let mut rig = rig(&Config { peers: vec![addr(2), addr(3)], ..config() });
     rig.advance(20 * SECOND);
@@ -145,6 +169,15 @@ fn pi_4_a_sequence_is_never_used_twice() {
     pings.sort();
     pings.dedup();
     assert_eq!((pings.len(), sent), (40, 40));
+}
+
+#[test]
+fn pi_4_a_pong_to_a_former_life_matches_nothing() {
+    let former = ping_once(&mut rig(&config()));
+    let mut rig = Rig::new(Ping::new(&config(), [8; 32]).unwrap());
+    rig.start();
+    ping_once(&mut rig);
+    assert!(rig.datagram(UDP, addr(2), &bytes(Message::Pong { sequence: former })).is_err());
 }
 
 #[test]
@@ -200,6 +233,17 @@ fn pi_8_a_stream_carries_one_ping_and_one_pong_each_ended_by_fin() {
     assert!(!has(&rig, "PingAnswered"), "whole only at the FIN");
     rig.stream(stream, StreamEvent::Finished).unwrap();
     assert!(has(&rig, "PingAnswered") && has(&rig, "via: Stream"));
+}
+
+#[test]
+fn pi_8_every_third_round_goes_over_streams() {
+    let mut rig = rig(&Config { stream_every: 3, ..config() });
+    rig.advance(9 * SECOND);
+    let kinds: String = (rig.log.iter())
+        .filter_map(|line| ["Send", "Open"].into_iter().find(|kind| line.starts_with(kind)))
+        .map(|kind| &kind[..1])
+        .collect();
+    assert_eq!(kinds, "SSOSSOSSO");
 }
 
 #[test]
@@ -363,6 +407,13 @@ fn pi_19_peers_and_pings_under_way_are_bounded() {
     }
     assert!(has(&rig, "Reply 7 Full"));
     assert_eq!(rig.log.iter().filter(|line| line.contains("Full")).count(), 2);
+}
+
+#[test]
+fn pi_19_a_regular_ping_beyond_the_limit_is_skipped_and_counted() {
+    let mut rig = rig(&Config { peers: vec![addr(2), addr(3), addr(4)], probes_max: 2, ..config() });
+    rig.advance(SECOND);
+    assert_eq!((rig.machine.counted().pings_sent, rig.machine.counted().pings_skipped), (2, 1));
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Errors of the API: a code for programs, a sentence for people, and what to do.
+
+use axum::Json;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Why a request was not fulfilled.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ApiError {
+    #[serde(skip)]
+    status: u16,
+    /// What programs go by.
+    code: &'static str,
+    /// What happened.
+    message: String,
+    /// What to do.
+    hint: String,
+}
+
+/// The body of every response that is no success.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    error: ApiError,
+}
+
+impl ApiError {
+    /// An error with this status and code.
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { status: status.as_u16(), code, message: message.into(), hint: hint.into() }
+    }
+
+    /// The node has ended or is about to.
+    pub(crate) fn stopping() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "the agent is stopping",
+            "start it again and retry",
+        )
+    }
+
+    /// The service was not asked to run here.
+    pub(crate) fn no_service(name: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "no_such_service",
+            format!("this agent does not run {name}"),
+            format!("start it with --services {name}"),
+        )
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(ErrorBody { error: self })).into_response()
+    }
+}
+
+/// There is nothing at this path.
+pub(crate) async fn no_such_route(uri: Uri) -> ApiError {
+    let message = format!("there is nothing at {}", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, "no_such_route", message, "GET /v1/openapi.json lists all routes")
+}
+
+/// There is something at this path, but not for this method.
+pub(crate) async fn wrong_method(uri: Uri) -> ApiError {
+    let message = format!("{} is not used with this method", uri.path());
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "wrong_method",
+        message,
+        "GET /v1/openapi.json lists all routes",
+    )
+}
+
+/// A JSON body; one that cannot be read is refused in the form of all errors.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, ApiError> {
+        use axum::extract::rejection::JsonRejection;
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(value)) => Ok(Self(value)),
+            Err(rejection) => {
+                let (code, hint) = match &rejection {
+                    JsonRejection::BytesRejection(_) => {
+                        ("body_too_large", "send less, or raise http.body_bytes_max")
+                    }
+                    _ => ("bad_body", "GET /v1/openapi.json describes what this route takes"),
+                };
+                Err(ApiError::new(rejection.status(), code, rejection.body_text(), hint))
+            }
+        }
+    }
+}

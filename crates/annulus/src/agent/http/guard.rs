@@ -1,0 +1,107 @@
+//! What stands before every route: who may ask, and from where.
+//!
+//! On loopback everybody on the machine may ask, but a web page that the machine's user visits may not: it could
+//! otherwise change a node by a form, or read it through a name that resolves to loopback. Beyond loopback a token is
+//! needed (the agent refuses to start without one).
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+use super::Api;
+use super::error::ApiError;
+
+/// Lets a request through or says why not.
+pub(crate) async fn check(State(api): State<Api>, request: Request, next: Next) -> Response {
+    match admit(&api, &request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+fn admit(api: &Api, request: &Request) -> Result<(), ApiError> {
+    let headers = request.headers();
+    match &api.token {
+        Some(token) => check_token(headers, token)?,
+        None => check_host(headers)?,
+    }
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        check_same_site(headers)?;
+        check_content_type(headers)?;
+    }
+    Ok(())
+}
+
+fn check_token(headers: &HeaderMap, token: &str) -> Result<(), ApiError> {
+    let given = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    if given.is_some_and(|given| same(given.as_bytes(), token.as_bytes())) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        "this agent wants a token",
+        "send `Authorization: Bearer TOKEN`, or set ANNULUS_TOKEN for the command line",
+    ))
+}
+
+/// Without a token, a request must name the agent by its address: a name could be one that an attacker has pointed
+/// at loopback.
+fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
+    let host = text(headers, header::HOST).unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let is_loopback = name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
+    if is_loopback || name == "localhost" {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::FORBIDDEN,
+        "wrong_host",
+        format!("{host:?} is not a name of this agent"),
+        "ask it by its IP address or as localhost",
+    ))
+}
+
+/// A browser tells with every request that changes something which site made it.
+fn check_same_site(headers: &HeaderMap) -> Result<(), ApiError> {
+    let cross_site =
+        text(headers, "sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+    let host = text(headers, header::HOST).unwrap_or_default();
+    let foreign =
+        text(headers, header::ORIGIN).is_some_and(|origin| origin.split("://").nth(1) != Some(host));
+    if !cross_site && !foreign {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::FORBIDDEN,
+        "cross_site",
+        "another site's page may not change this node",
+        "send the request from the agent's own pages, or from a program",
+    ))
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
+    if kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "wrong_content_type",
+        "this route takes JSON",
+        "send `Content-Type: application/json`",
+    ))
+}
+
+fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Compares in a time that depends on nothing but the lengths.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}

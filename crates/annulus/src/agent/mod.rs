@@ -1,0 +1,12 @@
+//! The agent: one node on real sockets, with an HTTP API for whoever talks to it.
+
+mod data_dir;
+mod http;
+mod identity;
+mod journal;
+mod log;
+mod metrics;
+mod run;
+mod services;
+
+pub(crate) use run::run;

@@ -1,0 +1,175 @@
+//! One life of an agent: open, bind, serve, and leave in good order.
+
+use std::net::SocketAddr;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use annulus_core::Bound;
+use annulus_core::node::Node;
+use annulus_net::{Ended, Events, Handle, Options};
+use anyhow::{Context as _, bail};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::data_dir::DataDir;
+use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
+use super::identity::Identity;
+use super::journal::Journal;
+use super::{log, services};
+use crate::config::Settings;
+
+/// Runs an agent until it is told to end.
+pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
+    log::start(settings);
+    // One thread: an agent waits nearly all the time, and its memory is what people look at.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(live(settings))
+}
+
+async fn live(settings: &Settings) -> anyhow::Result<()> {
+    // Before anything is opened: from here on a signal is a wish, not a death.
+    let mut signals = Signals::catch()?;
+    let http = http_addr(settings)?;
+    let machine = services::build(settings)?;
+    let data = DataDir::open(settings.text("node.data_dir").map(std::path::Path::new))?;
+    let listener = listen(http).await?;
+    let node = annulus_net::spawn(machine, Options::with_store(data.store()))?;
+    let (leave, leaving) = watch::channel(false);
+    let http = listener.local_addr()?;
+    let shared = shared(settings, data.identity, node.clone(), http, leaving);
+    tracing::info!(name = shared.name, id = %data.identity.id(), http = %shared.http, "agent started");
+    for service in &shared.services {
+        let addresses: Vec<String> =
+            service.addresses.iter().map(|at| format!("{}/{}", at.addr, at.transport)).collect();
+        tracing::info!(service = service.name, at = addresses.join(" "), "service started");
+    }
+    serve(listener, shared, node, leave, &mut signals).await
+    // `data` is dropped last: the lock is held as long as anything of this node runs.
+}
+
+/// Serves until a signal comes or the node ends, then leaves.
+async fn serve(
+    listener: TcpListener,
+    shared: Shared,
+    node: Handle<Node>,
+    leave: watch::Sender<bool>,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
+    let mut leaving = shared.leaving.clone();
+    let quit = async move {
+        // It fails only if the sender is gone: then the end has come too.
+        let _ = leaving.wait_for(|leaving| *leaving).await;
+    };
+    let api = Api::new(shared);
+    tokio::spawn(keep_journal(api.clone(), node.events()));
+    let server =
+        tokio::spawn(axum::serve(listener, http::app(api)).with_graceful_shutdown(quit).into_future());
+    let outcome = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "leaving");
+            match node.stop().await {
+                Ended::Stopped => Ok(()),
+                Ended::GraceOver => {
+                    tracing::warn!("left before everything was said: the grace period was over");
+                    Ok(())
+                }
+                ended => bail!("the node ended on its own ({ended:?}): see the log above"),
+            }
+        }
+        ended = node.ended() => bail!("the node ended on its own ({ended:?}): see the log above"),
+    };
+    leave.send_replace(true);
+    server.await.context("the HTTP server failed")?.context("the HTTP server failed")?;
+    tracing::info!("agent stopped");
+    outcome
+}
+
+/// Writes down what the node tells, until it ends.
+async fn keep_journal(api: Api, mut events: Events<Node>) {
+    while let Some(event) = events.next().await {
+        api.journal.push(now_micros(), &*event);
+    }
+}
+
+/// SIGINT and SIGTERM, caught from the moment this is made.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        let catch = |kind| signal(kind).context("cannot catch signals");
+        Ok(Self { terminate: catch(SignalKind::terminate())?, interrupt: catch(SignalKind::interrupt())? })
+    }
+
+    /// The name of the first that comes.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Where the API is to listen. Beyond loopback it is refused without a token.
+fn http_addr(settings: &Settings) -> anyhow::Result<SocketAddr> {
+    let addr = settings.addr("http.addr").unwrap_or_else(|| http::default_addr(settings.ip("node.bind")));
+    if !addr.ip().is_loopback() && settings.text("http.token").is_none() {
+        bail!(
+            "the HTTP API on {addr} would be open to everybody: set http.token (ANNULUS_HTTP_TOKEN), or choose a \
+             loopback address with --http"
+        );
+    }
+    Ok(addr)
+}
+
+async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(addr).await.with_context(|| {
+        format!(
+            "cannot listen for HTTP on {addr}; is another agent there? choose another address with --http"
+        )
+    })
+}
+
+fn shared(
+    settings: &Settings,
+    identity: Identity,
+    node: Handle<Node>,
+    http: SocketAddr,
+    leaving: watch::Receiver<bool>,
+) -> Shared {
+    let name = settings.text("node.name").map_or_else(host_name, str::to_owned);
+    let started_micros = now_micros();
+    let journal = Journal::new(name.clone(), started_micros, settings.number("http.events_kept"));
+    let services = settings.words("node.services").map(|name| service_info(name, node.bound())).collect();
+    Shared {
+        journal,
+        identity,
+        name,
+        started: Instant::now(),
+        started_micros,
+        services,
+        http,
+        token: settings.text("http.token").map(str::to_owned),
+        body_bytes_max: settings.number("http.body_bytes_max"),
+        leaving,
+        node,
+    }
+}
+
+fn service_info(name: &str, bound: &Bound) -> ServiceInfo {
+    let service = services::tag(name).expect("only known services are configured");
+    let of = bound.of(service);
+    let udp = of.sockets.iter().map(|(_, addr)| EndpointInfo { transport: "udp", addr: *addr });
+    let tcp = of.listeners.iter().map(|(_, addr)| EndpointInfo { transport: "tcp", addr: *addr });
+    ServiceInfo { name: services::name(service), addresses: udp.chain(tcp).collect() }
+}
+
+fn now_micros() -> u64 {
+    annulus_core::micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn host_name() -> String {
+    gethostname::gethostname().to_string_lossy().into_owned()
+}

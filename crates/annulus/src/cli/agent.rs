@@ -1,0 +1,77 @@
+//! `annulus agent`: runs one node.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::config::{Layers, Settings};
+
+/// Run a node on this machine.
+///
+/// Flags are stronger than the environment (ANNULUS_SECTION_KEY), the environment is stronger than the file.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus agent --data-dir ~/.annulus
+  annulus agent --name red --bind 127.0.0.2 --set ping.peers=127.0.0.1:7001")]
+pub(crate) struct AgentVerb {
+    #[command(flatten)]
+    pub(super) settings: SettingsArgs,
+}
+
+impl AgentVerb {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        crate::agent::run(&self.settings.load()?)
+    }
+}
+
+/// Everything that can be set from the command line.
+#[derive(clap::Args)]
+pub(super) struct SettingsArgs {
+    /// What people call this node.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The address that all services receive on.
+    #[arg(long, value_name = "IP")]
+    bind: Option<IpAddr>,
+    /// Where the HTTP API listens.
+    #[arg(long, value_name = "ADDR")]
+    http: Option<SocketAddr>,
+    /// Where identity and state are kept; without one the node is new at each start.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The services to run.
+    #[arg(long, value_name = "A,B")]
+    services: Option<String>,
+    /// A node to ask first; may be given several times.
+    #[arg(long, value_name = "ADDR")]
+    join: Vec<SocketAddr>,
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", env = "ANNULUS_CONFIG")]
+    config: Option<PathBuf>,
+    /// Any configuration key; may be given several times.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl SettingsArgs {
+    /// What is in force.
+    pub(super) fn load(self) -> Result<Settings, crate::config::ConfigError> {
+        let join = (!self.join.is_empty())
+            .then(|| self.join.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+        let flags = [
+            ("--name", "node.name", self.name),
+            ("--bind", "node.bind", self.bind.map(|bind| bind.to_string())),
+            ("--http", "http.addr", self.http.map(|http| http.to_string())),
+            ("--data-dir", "node.data_dir", self.data_dir.map(|dir| dir.to_string_lossy().into_owned())),
+            ("--services", "node.services", self.services),
+            ("--join", "node.join", join),
+        ];
+        Settings::load(&Layers {
+            file: self.config,
+            environment: std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .collect(),
+            flags: flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?))).collect(),
+            sets: self.set,
+        })
+    }
+}

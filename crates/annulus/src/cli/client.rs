@@ -1,0 +1,184 @@
+//! Talking to an agent over HTTP.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+/// Which agent to talk to.
+#[derive(clap::Args)]
+pub(crate) struct AgentArgs {
+    /// The HTTP address of the agent to talk to.
+    #[arg(
+        long = "agent",
+        global = true,
+        value_name = "ADDR",
+        env = "ANNULUS_AGENT",
+        default_value = "127.0.0.1:7373",
+        display_order = 901
+    )]
+    addr: SocketAddr,
+    /// The bearer token of the agent, if it wants one.
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "ANNULUS_TOKEN",
+        hide_env_values = true,
+        display_order = 902
+    )]
+    token: Option<String>,
+}
+
+/// A connection to an agent.
+pub(crate) struct Client {
+    addr: SocketAddr,
+    token: Option<String>,
+    http: Agent,
+}
+
+impl Client {
+    pub(crate) fn new(args: &AgentArgs) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .proxy(None)
+            .build();
+        Self { addr: args.addr, token: args.token.clone(), http: config.into() }
+    }
+
+    /// What the agent answers to a GET.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
+        self.json(request.call())
+    }
+
+    /// What the agent answers to a POST.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = self
+            .http
+            .post(self.url(path))
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json");
+        self.json(request.send(body.to_string()))
+    }
+
+    /// The agent's events, behind `last` if given, until it ends the stream.
+    pub(crate) fn events(&self, last: Option<&str>) -> anyhow::Result<Events> {
+        let mut request = self.http.get(self.url("/v1/events")).header("Authorization", self.authorization());
+        if let Some(last) = last {
+            request = request.header("Last-Event-ID", last);
+        }
+        let response = self.reached(request.call())?;
+        if response.status() != 200 {
+            return Err(refused(response));
+        }
+        Ok(Events { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    }
+
+    fn json(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Value> {
+        let mut response = self.reached(outcome)?;
+        if !response.status().is_success() {
+            return Err(refused(response));
+        }
+        let text = response.body_mut().read_to_string().context("the agent's answer broke off")?;
+        serde_json::from_str(&text).with_context(|| {
+            format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
+        })
+    }
+
+    fn reached(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {
+        outcome.map_err(|error| {
+            anyhow!(
+                "no agent answers at {} ({error}): start one with `annulus agent`, or name another with --agent",
+                self.addr
+            )
+        })
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addr)
+    }
+
+    fn authorization(&self) -> String {
+        self.token.as_ref().map_or_else(String::new, |token| format!("Bearer {token}"))
+    }
+}
+
+/// What the agent said when it said no.
+fn refused(mut response: Response<Body>) -> anyhow::Error {
+    let status = response.status();
+    let body: Value = response
+        .body_mut()
+        .read_to_string()
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    match (body["error"]["message"].as_str(), body["error"]["hint"].as_str()) {
+        (Some(message), Some(hint)) => anyhow!("{message}: {hint}"),
+        _ => anyhow!("the agent answers {status}; is it one of annulus? check --agent"),
+    }
+}
+
+/// Server-sent events, one after the other.
+pub(crate) struct Events {
+    lines: BufReader<Box<dyn Read>>,
+}
+
+/// One server-sent event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerEvent {
+    /// Its type; empty is an ordinary one.
+    pub(crate) kind: String,
+    /// What to send as `Last-Event-ID` to go on behind it.
+    pub(crate) id: String,
+    /// Its content.
+    pub(crate) data: String,
+}
+
+/// The longest line that is read: an event is a small JSON object.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+impl Events {
+    /// The next event; `None` if the agent has ended the stream.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Option<ServerEvent>> {
+        let mut event = ServerEvent::default();
+        loop {
+            let mut line = String::new();
+            let read = (&mut self.lines).take(LINE_BYTES_MAX).read_line(&mut line);
+            match read.context("the stream of events broke off")? {
+                0 => return Ok(None),
+                read if read as u64 == LINE_BYTES_MAX => {
+                    bail!("the agent sends an event without end; check --agent")
+                }
+                _ => {}
+            }
+            match line.trim_end_matches(['\r', '\n']).split_once(':') {
+                Some(("event", value)) => value.trim_start().clone_into(&mut event.kind),
+                Some(("id", value)) => value.trim_start().clone_into(&mut event.id),
+                Some(("data", value)) => event.data.push_str(value.trim_start()),
+                None if line.trim().is_empty() && !event.data.is_empty() => return Ok(Some(event)),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_with_their_ids_and_comments_are_passed_over() {
+        let text = ": hello\n\nid: a-1\ndata: {\"x\":1}\n\nevent: missed\nid: a-5\ndata: {}\n\n";
+        let mut events = Events { lines: BufReader::new(Box::new(text.as_bytes())) };
+        let first = events.next().unwrap().unwrap();
+        assert_eq!((first.id.as_str(), first.data.as_str()), ("a-1", "{\"x\":1}"));
+        assert_eq!(events.next().unwrap().unwrap().kind, "missed");
+        assert_eq!(events.next().unwrap(), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! `annulus completions`: a script that lets a shell complete our verbs and flags.
+
+use clap_complete::Shell;
+
+/// Print a completion script for a shell.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  annulus completions bash > /etc/bash_completion.d/annulus")]
+pub(crate) struct Completions {
+    /// Which shell.
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run<C: clap::CommandFactory>(self) {
+        clap_complete::generate(self.shell, &mut C::command(), "annulus", &mut std::io::stdout());
+    }
+}

@@ -1,0 +1,77 @@
+//! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
+
+use annulus_core::ping;
+use serde_json::Value;
+
+use super::UsageError;
+use super::output::Output;
+
+/// Print a packet as JSON.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  annulus decode ping 01000000000000000007")]
+pub(crate) struct Decode {
+    /// Whose packet it is.
+    protocol: Protocol,
+    /// Its bytes in hexadecimal; spaces and colons between them are allowed.
+    #[arg(required = true)]
+    hex: Vec<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Protocol {
+    /// Ping, a datagram or what a stream carries in one direction.
+    Ping,
+}
+
+impl Decode {
+    pub(crate) fn run(self, output: &Output) -> anyhow::Result<()> {
+        let bytes = unhex(&self.hex.concat())?;
+        let message = decode(self.protocol, &bytes)?;
+        output.line(if output.json { message.to_string() } else { format!("{message:#}") });
+        Ok(())
+    }
+}
+
+fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
+    match protocol {
+        Protocol::Ping => {
+            let message = ping::decode(bytes).map_err(|error| {
+                anyhow::anyhow!(
+                    "these {} bytes are no message of ping ({error}): check that they are whole",
+                    bytes.len()
+                )
+            })?;
+            Ok(serde_json::to_value(message)?)
+        }
+    }
+}
+
+/// The bytes of a text of hexadecimal digits.
+fn unhex(text: &str) -> Result<Vec<u8>, UsageError> {
+    let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+    if let Some(bad) = digits.iter().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(UsageError(format!(
+            "{bad:?} is not a hexadecimal digit: write the packet with 0-9 and a-f"
+        )));
+    }
+    if !digits.len().is_multiple_of(2) {
+        return Err(UsageError(format!(
+            "{} hexadecimal digits are no whole bytes: one is missing",
+            digits.len()
+        )));
+    }
+    let nibble = |c: char| c.to_digit(16).unwrap_or_default() as u8;
+    Ok(digits.chunks(2).map(|pair| nibble(pair[0]) << 4 | nibble(pair[1])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_may_have_spaces_and_colons() {
+        assert_eq!(unhex("01:0a Ff").unwrap(), [1, 10, 255]);
+        assert!(unhex("0g").unwrap_err().to_string().contains("'g' is not a hexadecimal digit"));
+        assert!(unhex("012").unwrap_err().to_string().contains("one is missing"));
+    }
+}

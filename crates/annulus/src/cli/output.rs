@@ -1,0 +1,90 @@
+//! What people and programs see: tables, JSON, one-line errors, colours only where they help.
+
+use anstyle::{AnsiColor, Style};
+use serde_json::Value;
+
+/// How the output of this run looks.
+pub(crate) struct Output {
+    /// Whether programs read it.
+    pub(crate) json: bool,
+}
+
+/// Something went well.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// Something went wrong.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+/// Something less important.
+pub(crate) const DIM: Style = Style::new().dimmed();
+/// A heading.
+pub(crate) const BOLD: Style = Style::new().bold();
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Prints a line. Colours are left out where nobody sees them or `NO_COLOR` is set; a reader that has gone away
+    /// ends the program as it would end `cat`.
+    pub(crate) fn line(&self, text: impl AsRef<str>) {
+        use std::io::Write as _;
+        if writeln!(anstream::stdout(), "{}", text.as_ref()).is_err() {
+            std::process::exit(0);
+        }
+    }
+
+    /// Prints a JSON value on one line.
+    pub(crate) fn json(&self, value: &Value) {
+        self.line(value.to_string());
+    }
+
+    /// One line, the chain of causes behind colons, never a backtrace.
+    pub(crate) fn error(&self, error: &anyhow::Error) {
+        use std::io::Write as _;
+        // If standard error is gone there is nobody to tell.
+        let _ = writeln!(anstream::stderr(), "{BAD}annulus:{BAD:#} {error:#}");
+    }
+
+    /// Prints a table: headings, then rows, columns as wide as they need to be.
+    pub(crate) fn table(&self, headings: &[&str], rows: &[Vec<String>]) {
+        for line in table(headings, rows) {
+            self.line(line);
+        }
+    }
+}
+
+/// The lines of a table.
+pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| visible(&row[column]));
+        cells.chain([headings[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..headings.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| {
+            let missing = width.saturating_sub(visible(cell));
+            format!("{cell}{}", " ".repeat(missing))
+        });
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let headings: Vec<String> = headings.iter().map(|heading| format!("{BOLD}{heading}{BOLD:#}")).collect();
+    std::iter::once(line(&headings)).chain(rows.iter().map(|row| line(row))).collect()
+}
+
+/// How many characters of a cell one sees: escape sequences take no room.
+fn visible(cell: &str) -> usize {
+    anstream::adapter::strip_str(cell).to_string().chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_whatever_colours_they_have() {
+        let rows = vec![vec![format!("{GOOD}up{GOOD:#}"), "1".into()], vec!["vanished".into(), "22".into()]];
+        let lines = table(&["STATE", "N"], &rows);
+        let plain: Vec<String> =
+            lines.iter().map(|line| anstream::adapter::strip_str(line).to_string()).collect();
+        assert_eq!(plain, ["STATE     N", "up        1", "vanished  22"]);
+    }
+}

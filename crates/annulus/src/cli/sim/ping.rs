@@ -1,0 +1,61 @@
+//! `annulus sim ping`.
+
+use std::process::ExitCode;
+
+use annulus_core::ping::Fault;
+use annulus_sim::scenarios::ping::PingScenario;
+
+use super::common::Common;
+use super::verdict;
+
+/// Nodes that ping each other over datagrams and streams and keep a count on disk.
+///
+/// Checked all the time: an answer is reported once and only for a ping that was sent; a count reported as kept never
+/// goes down. Checked when the faults have stopped: every node hears from all its peers within five seconds.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus sim ping --nodes 1000 --seconds 60 --seed 7 --json
+  annulus sim ping --loss 0.1 --crash 5 --partition 2 --seed 3 --trace -
+  annulus sim ping --swarm --runs 100")]
+pub(crate) struct Ping {
+    /// How many nodes; with --swarm, how many at most
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=1_000_000))]
+    nodes: u32,
+
+    /// How many seconds of virtual time faults may happen; then the nodes must converge
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+
+    /// How many others each node pings
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    peers: u32,
+
+    /// Builds a fault into the nodes, to see that it is caught
+    #[arg(long = "break", hide = true, value_parser = parse_fault)]
+    broken: Option<Fault>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Ping {
+    pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
+        let scenario = PingScenario {
+            nodes: self.nodes,
+            seconds: self.seconds,
+            peers: self.peers,
+            conditions: self.common.conditions(),
+            swarm: self.common.swarm,
+            broken: self.broken,
+        };
+        verdict::run(&self.common, &scenario, json)
+    }
+}
+
+fn parse_fault(text: &str) -> Result<Fault, String> {
+    match text {
+        "keep-without-sync" => Ok(Fault::KeepWithoutSync),
+        "answer-twice" => Ok(Fault::AnswerTwice),
+        _ => Err(String::from("write keep-without-sync or answer-twice")),
+    }
+}

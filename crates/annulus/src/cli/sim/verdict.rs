@@ -1,0 +1,135 @@
+//! Runs what was asked for and says what became of it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write, stderr, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use annulus_sim::{Lines, Report, Scenario};
+use anyhow::Context;
+
+use super::common::Common;
+
+/// Runs a scenario under one seed or many. The last line of a failure is the command that repeats it.
+pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> anyhow::Result<ExitCode> {
+    let first = common.first_seed();
+    if common.seed.is_none() {
+        // Before all else: a run that hangs can be repeated too.
+        let line = format!("seed {first}\n");
+        if json { stderr().write_all(line.as_bytes())? } else { stdout().write_all(line.as_bytes())? }
+    }
+    let mut failures = Vec::new();
+    let mut trouble = Ok(());
+    let mut take = |report: Report| {
+        let told = if json { tell_json(&report) } else { tell(&report, common.runs > 1) };
+        if let Err(error) = told {
+            trouble = Err(error);
+        }
+        if !report.ok {
+            failures.push(report);
+        }
+    };
+    if common.runs == 1 {
+        let lines = Lines {
+            readable: common.trace.as_deref().map(create).transpose()?,
+            json: common.trace_json.as_deref().map(create).transpose()?,
+        };
+        take(annulus_sim::run(scenario, first, lines));
+    } else {
+        let threads = available_parallelism().map_or(1, usize::from);
+        annulus_sim::run_many(scenario, first, common.runs, threads, take);
+    }
+    trouble?;
+    let Some(worst) = failures.first() else { return Ok(ExitCode::SUCCESS) };
+    if let Some(file) = &common.keep {
+        keep(file, &failures)?;
+    }
+    let mut out = stderr().lock();
+    if common.runs > 1 {
+        writeln!(out, "{} of {} runs failed; the first of them again:", failures.len(), common.runs)?;
+    } else {
+        writeln!(out, "violation: {}", worst.violation.as_deref().unwrap_or_default())?;
+    }
+    writeln!(out, "annulus {}", arguments(worst.seed).join(" "))?;
+    Ok(ExitCode::FAILURE)
+}
+
+fn tell_json(report: &Report) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    serde_json::to_writer(&mut out, report)?;
+    Ok(writeln!(out)?)
+}
+
+fn tell(report: &Report, briefly: bool) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    let Report { seed, nodes, trace_hash, virtual_seconds, stats, .. } = report;
+    if briefly {
+        let verdict = report.violation.as_deref().unwrap_or("ok");
+        writeln!(out, "seed {seed}: {nodes} nodes, {} events, hash {trace_hash}: {verdict}", stats.events)?;
+        return Ok(());
+    }
+    writeln!(out, "{} with {nodes} nodes, seed {seed}: {virtual_seconds:.1} s", report.scenario)?;
+    writeln!(out, "  events      {}", stats.events)?;
+    writeln!(
+        out,
+        "  datagrams   {} sent, {} delivered, {} lost, {} cut",
+        stats.datagrams_sent, stats.datagrams_delivered, stats.datagrams_lost, stats.datagrams_cut
+    )?;
+    writeln!(
+        out,
+        "  streams     {} opened, {} reset, {} timed out",
+        stats.streams_opened, stats.streams_reset, stats.streams_timed_out
+    )?;
+    writeln!(out, "  crashes     {}", stats.crashes)?;
+    match report.converged_after_seconds {
+        Some(after) => writeln!(out, "  converged   {after:.1} s after the faults")?,
+        None => writeln!(out, "  converged   never")?,
+    }
+    writeln!(out, "  trace hash  {trace_hash}")?;
+    Ok(())
+}
+
+fn create(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufWriter::new(stdout())));
+    }
+    let file = File::create(path).with_context(|| format!("cannot write the trace to {}", path.display()))?;
+    Ok(Box::new(BufWriter::new(file)))
+}
+
+/// Appends the arguments of each failure, with what was violated as a comment.
+fn keep(path: &Path, failures: &[Report]) -> anyhow::Result<()> {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot keep the failing seeds in {}", path.display()))?;
+    for report in failures {
+        let violation = report.violation.as_deref().unwrap_or_default().replace('\n', " ");
+        writeln!(file, "{} # {violation}", arguments(report.seed)[2..].join(" "))?;
+    }
+    Ok(())
+}
+
+/// The arguments of this process for one run under a seed, without those that only say where output goes.
+fn arguments(seed: u64) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut given = std::env::args().skip(1);
+    while let Some(argument) = given.next() {
+        let (name, attached) =
+            argument.split_once('=').map_or((argument.as_str(), false), |(name, _)| (name, true));
+        match name {
+            "--json" => {}
+            "--seed" | "--runs" | "--keep" | "--trace" | "--trace-json" => {
+                if !attached {
+                    given.next();
+                }
+            }
+            _ => kept.push(argument),
+        }
+    }
+    kept.push(String::from("--seed"));
+    kept.push(seed.to_string());
+    kept
+}

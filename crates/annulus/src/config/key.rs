@@ -1,0 +1,120 @@
+//! A key: its name, what its values look like, its default, and the sentence that explains it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// One thing that can be set.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// `section.name`, as in the file.
+    pub(crate) name: &'static str,
+    /// What a value looks like.
+    pub(crate) kind: Kind,
+    /// The value if nobody sets one; empty is "not set".
+    pub(crate) default: &'static str,
+    /// What it is for, in one sentence.
+    pub(crate) help: &'static str,
+}
+
+impl Key {
+    /// The environment variable that sets it.
+    pub(crate) fn variable(&self) -> String {
+        format!("ANNULUS_{}", self.name.to_uppercase().replace('.', "_"))
+    }
+}
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Any text.
+    Text,
+    /// Text that is never shown.
+    Secret,
+    /// A whole number from the first to the second.
+    Number(u64, u64),
+    /// Such as `200ms`, `10s`, `1h`.
+    Duration,
+    /// An IP address.
+    Ip,
+    /// An address with a port.
+    Addr,
+    /// Addresses with ports.
+    Addrs,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Some of these words.
+    Choices(&'static [&'static str]),
+}
+
+impl Kind {
+    /// Holds that `value` is one of this kind, or says what is wrong with it.
+    pub(crate) fn check(self, value: &str) -> Result<(), String> {
+        match self {
+            Self::Text | Self::Secret => Ok(()),
+            Self::Number(low, high) => match value.parse::<u64>() {
+                Ok(number) if (low..=high).contains(&number) => Ok(()),
+                _ => Err(format!("give a whole number from {low} to {high}")),
+            },
+            Self::Duration => match humantime::parse_duration(value) {
+                Ok(_) => Ok(()),
+                Err(_) => Err("give a duration with its unit, such as 200ms, 10s or 1h".into()),
+            },
+            Self::Ip => {
+                value.parse::<IpAddr>().map(drop).map_err(|_| "give an IP address, such as 127.0.0.1".into())
+            }
+            Self::Addr => check_addr(value),
+            Self::Addrs => items(value).try_for_each(check_addr),
+            Self::Choice(words) => check_word(value, words),
+            Self::Choices(words) => items(value).try_for_each(|word| check_word(word, words)),
+        }
+    }
+
+    /// How its values are written, for `config init`.
+    pub(crate) fn hint(self) -> String {
+        match self {
+            Self::Text | Self::Secret => "text".into(),
+            Self::Number(low, high) if high == u64::MAX => format!("a number, at least {low}"),
+            Self::Number(low, high) => format!("{low} to {high}"),
+            Self::Duration => "a duration: 200ms, 10s, 1h".into(),
+            Self::Ip => "an IP address".into(),
+            Self::Addr => "IP:PORT".into(),
+            Self::Addrs => "a list of IP:PORT".into(),
+            Self::Choice(words) => format!("one of: {}", words.join(", ")),
+            Self::Choices(words) => format!("a list of: {}", words.join(", ")),
+        }
+    }
+
+    /// Whether a value is a list.
+    pub(crate) fn is_list(self) -> bool {
+        matches!(self, Self::Addrs | Self::Choices(_))
+    }
+
+    /// Whether a value is a bare number in the file.
+    pub(crate) fn is_number(self) -> bool {
+        matches!(self, Self::Number(..))
+    }
+}
+
+/// The items of a list, written with commas.
+pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|item| !item.is_empty())
+}
+
+/// A duration that was checked before.
+pub(crate) fn duration(value: &str) -> Duration {
+    humantime::parse_duration(value).expect("a duration was checked when it was set")
+}
+
+fn check_addr(value: &str) -> Result<(), String> {
+    value
+        .parse::<SocketAddr>()
+        .map(drop)
+        .map_err(|_| format!("{value:?} is no address: give IP:PORT, such as 127.0.0.2:7001"))
+}
+
+fn check_word(value: &str, words: &[&str]) -> Result<(), String> {
+    if words.contains(&value) {
+        return Ok(());
+    }
+    Err(format!("{value:?} is not known here: choose from {}", words.join(", ")))
+}

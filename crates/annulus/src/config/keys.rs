@@ -1,0 +1,35 @@
+//! All keys, section by section. A service adds its own here and reads them where it is built.
+
+use super::key::{Key, Kind};
+
+/// The services an agent can run, in the order of their tags.
+pub(crate) const SERVICES: &[&str] = &["ping"];
+
+const ANY: u64 = u64::MAX;
+
+/// Everything that can be set.
+#[rustfmt::skip]
+pub(crate) const KEYS: &[Key] = &[
+    key("node.name", Kind::Text, "", "What people call this node; the host's name if not set."),
+    key("node.bind", Kind::Ip, "127.0.0.1", "The address that all services of this node receive on and announce."),
+    key("node.data_dir", Kind::Text, "", "Where identity and state are kept; without one the node is new at each start."),
+    key("node.services", Kind::Choices(SERVICES), "ping", "The services to run."),
+    key("node.join", Kind::Addrs, "", "Nodes to ask first; any one that is up is enough."),
+    key("http.addr", Kind::Addr, "", "Where the HTTP API listens; port 7373 of the bind address if that is loopback, else of 127.0.0.1."),
+    key("http.token", Kind::Secret, "", "The bearer token that every request must carry; needed beyond loopback."),
+    key("http.body_bytes_max", Kind::Number(1024, 1 << 30), "1048576", "The largest request body."),
+    key("http.events_kept", Kind::Number(1, 1_000_000), "1024", "How many past events a client can resume over."),
+    key("log.format", Kind::Choice(&["text", "json"]), "text", "How log lines look."),
+    key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "info", "The least important lines to log."),
+    key("ping.port", Kind::Number(0, 65_535), "7001", "The UDP and TCP port of ping."),
+    key("ping.peers", Kind::Addrs, "", "Whom to ping."),
+    key("ping.interval", Kind::Duration, "1s", "How often every peer is pinged."),
+    key("ping.timeout", Kind::Duration, "500ms", "How long an answer may take; at most the interval."),
+    key("ping.stream_every", Kind::Number(0, ANY >> 32), "10", "Every so many rounds the pings go over TCP; 0 is never."),
+    key("ping.vanished_after", Kind::Number(1, ANY >> 32), "3", "A peer has vanished after so many misses in a row."),
+    key("ping.keep_interval", Kind::Duration, "1s", "How long a change of the count may wait to be kept."),
+];
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    Key { name, kind, default, help }
+}

@@ -1,0 +1,290 @@
+//! Agents as a user runs them: the real binary, real sockets, real signals.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Agent, json, own_ip, run, stdout, wait_until};
+use serde_json::Value;
+
+fn port(agent: &Agent) -> String {
+    format!("{}:7001", agent.ip)
+}
+
+/// Two agents that ping each other.
+fn pair() -> (Agent, Agent) {
+    let (red, blue) = (own_ip(), own_ip());
+    let peers = |ip| format!("ping.peers={ip}:7001");
+    let red = Agent::start_on(red, &["--name", "red", "--set", &peers(blue)]);
+    let blue = Agent::start_on(blue, &["--name", "blue", "--set", &peers(red.ip)]);
+    (red, blue)
+}
+
+#[test]
+fn two_agents_see_each_others_pings() {
+    let (red, blue) = pair();
+    for (agent, other) in [(&red, &blue), (&blue, &red)] {
+        wait_until("the peer is present", || {
+            let peers = agent.json(&["ping"]);
+            (peers[0]["state"] == "present" && peers[0]["addr"] == port(other)).then_some(())
+        });
+    }
+    let table = red.stdout(&["ping"]);
+    assert!(table.starts_with("PEER") && table.contains("present"), "{table}");
+    assert!(!table.contains('\x1b'), "no colours where nobody sees them");
+    let answer = red.stdout(&["ping", &port(&blue), "--tcp"]);
+    assert!(answer.contains("answered over tcp"), "{answer}");
+}
+
+#[test]
+fn info_tells_who_the_agent_is() {
+    let agent = Agent::start(&["--name", "red"]);
+    let info = agent.json(&["info"]);
+    assert_eq!(info["name"], "red");
+    let (id, nid) = (info["id"].as_str().unwrap(), info["nid"].as_str().unwrap());
+    assert_eq!((id.len(), nid.len(), &nid[..32]), (32, 64, id));
+    assert_eq!(info["services"][0]["name"], "ping");
+    assert_eq!(info["services"][0]["addresses"][0]["addr"], port(&agent));
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    assert!(info["uptime_seconds"].as_f64().unwrap() >= 0.0);
+    assert!(agent.stdout(&["info"]).contains(nid));
+}
+
+#[test]
+fn monitor_shows_events_as_they_happen() {
+    let (red, blue) = pair();
+    let lines = red.stdout(&["monitor", "--count", "2", "--event", "ping_answered", "--json"]);
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events.len(), 2);
+    for event in &events {
+        assert_eq!((&event["v"], &event["node"]), (&1.into(), &"red".into()));
+        assert_eq!((&event["protocol"], &event["event"]), (&"ping".into(), &"ping_answered".into()));
+        assert_eq!(event["peer"], port(&blue));
+    }
+    assert!(events[0]["seq"].as_u64() < events[1]["seq"].as_u64());
+}
+
+#[test]
+fn a_client_that_comes_back_misses_nothing() {
+    let (red, _blue) = pair();
+    let start = red.json(&["info"])["started_micros"].as_u64().unwrap();
+    let after = format!("{start:x}-0");
+    let lines = red.stdout(&["monitor", "--count", "3", "--after", &after, "--json"]);
+    let seqs: Vec<u64> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].as_u64().unwrap())
+        .collect();
+    assert_eq!(seqs, [1, 2, 3]);
+}
+
+#[test]
+fn who_was_away_too_long_is_told() {
+    let (red, blue) = (own_ip(), own_ip());
+    let peers = format!("ping.peers={blue}:7001");
+    let red = Agent::start_on(
+        red,
+        &[
+            "--set",
+            &peers,
+            "--set",
+            "http.events_kept=2",
+            "--set",
+            "ping.interval=20ms",
+            "--set",
+            "ping.timeout=10ms",
+        ],
+    );
+    let start = red.json(&["info"])["started_micros"].as_u64().unwrap();
+    red.stdout(&["monitor", "--count", "5", "--json"]);
+    let text = red.stdout(&["monitor", "--count", "1", "--after", &format!("{start:x}-1")]);
+    assert!(text.contains("events are gone"), "{text}");
+}
+
+#[test]
+fn metrics_are_what_prometheus_reads() {
+    let (red, blue) = pair();
+    wait_until("a ping was answered", || {
+        let (status, text) = red.request("GET", "/metrics", &[], "");
+        assert_eq!(status, 200);
+        let answered = text.lines().find(|line| line.starts_with("annulus_ping_pongs_received_total "))?;
+        (answered.split(' ').nth(1)? != "0").then_some(())
+    });
+    let (_, text) = blue.request("GET", "/metrics", &[], "");
+    for line in text.lines().filter(|line| line.starts_with("annulus_") || line.starts_with("process_")) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(text.contains(&format!("# HELP {name} ")), "{name}");
+        assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
+    }
+}
+
+#[test]
+fn the_description_of_the_api_is_true() {
+    let (red, blue) = pair();
+    let (status, body) = red.request("GET", "/v1/openapi.json", &[], "");
+    assert_eq!(status, 200);
+    let description: Value = serde_json::from_str(&body).unwrap();
+    let paths = description["paths"].as_object().unwrap();
+    let routes: Vec<&str> = paths.keys().map(String::as_str).collect();
+    for route in ["/v1/info", "/v1/events", "/metrics", "/v1/ping", "/v1/ping/peers"] {
+        assert!(routes.contains(&route), "{routes:?}");
+    }
+    // Every GET it describes answers with a status and a content type that it describes.
+    for (path, methods) in
+        paths.iter().filter(|(path, methods)| methods["get"].is_object() && *path != "/v1/events")
+    {
+        let (status, body) = red.request("GET", path, &[], "");
+        let described = &methods["get"]["responses"][status.to_string()];
+        assert!(described.is_object(), "{path} answers {status}: {body}");
+        if let Some(schema) = described["content"]["application/json"]["schema"].as_object() {
+            assert_shape(&description, &Value::Object(schema.clone()), &serde_json::from_str(&body).unwrap());
+        }
+    }
+    let ping = format!("{{\"to\":\"{}:7001\"}}", blue.ip);
+    let (status, body) = red.request("POST", "/v1/ping", &["Content-Type: application/json"], &ping);
+    assert_eq!(status, 200, "{body}");
+    let schema = &paths["/v1/ping"]["post"]["responses"]["200"]["content"]["application/json"]["schema"];
+    assert_shape(&description, schema, &serde_json::from_str(&body).unwrap());
+}
+
+/// Holds that a value has just the properties that its schema has.
+fn assert_shape(description: &Value, schema: &Value, value: &Value) {
+    if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
+        return assert_shape(description, &description["components"]["schemas"][name], value);
+    }
+    match value {
+        Value::Object(fields) => {
+            let properties = schema["properties"].as_object().expect("an object has described properties");
+            for (name, value) in fields {
+                assert_shape(
+                    description,
+                    properties.get(name).unwrap_or_else(|| panic!("{name} is not described")),
+                    value,
+                );
+            }
+            for name in schema["required"].as_array().into_iter().flatten() {
+                assert!(
+                    fields.contains_key(name.as_str().expect("a name is text")),
+                    "{name} is required and missing"
+                );
+            }
+        }
+        Value::Array(items) => {
+            items.iter().for_each(|item| assert_shape(description, &schema["items"], item));
+        }
+        _ => assert!(!schema["properties"].is_object(), "a described object is none: {value}"),
+    }
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("it is a directory");
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn sigterm_leaves_cleanly_and_the_identity_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = ["--data-dir", data.to_str().unwrap()];
+    let mut ids = Vec::new();
+    for signal in ["TERM", "INT", "KILL", "TERM"] {
+        let mut agent = Agent::start(&args);
+        ids.push(agent.json(&["info"])["id"].clone());
+        agent.signal(signal);
+        let code = agent.wait();
+        assert_eq!(code, if signal == "KILL" { None } else { Some(0) }, "{signal}");
+    }
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(files(&data), ["identity", "lock", "store.redb"]);
+}
+
+#[test]
+fn the_count_survives_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--data-dir", dir.path().to_str().unwrap(), "--name", "red"];
+    let red = Agent::start(&args);
+    let blue = Agent::start(&[]);
+    blue.stdout(&["ping", &port(&red), "--count", "5"]);
+    let kept = red.stdout(&["monitor", "--count", "1", "--event", "count_kept", "--after", "0-0", "--json"]);
+    let kept: Value = serde_json::from_str(&kept).unwrap();
+    red.signal("KILL");
+    let mut red = red;
+    red.wait();
+    let red = Agent::start(&args);
+    let loaded =
+        red.stdout(&["monitor", "--count", "1", "--event", "count_loaded", "--after", "0-0", "--json"]);
+    let loaded: Value = serde_json::from_str(&loaded).unwrap();
+    assert!(loaded["count"].as_u64() >= kept["count"].as_u64(), "{loaded} {kept}");
+}
+
+#[test]
+fn config_show_tells_where_each_value_came_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    let path = file.to_str().unwrap();
+    stdout(&["config", "init", path]);
+    std::fs::write(&file, "[ping]\ninterval = \"3s\"\n").unwrap();
+    let shown =
+        json(&["config", "show", "--json", "--config", path, "--name", "red", "--set", "ping.timeout=100ms"]);
+    let find = |name: &str| shown.as_array().unwrap().iter().find(|row| row["key"] == name).unwrap().clone();
+    assert_eq!(find("ping.interval")["source"], path);
+    assert_eq!(find("ping.timeout")["source"], "--set ping.timeout");
+    assert_eq!(find("node.name")["source"], "--name");
+    assert_eq!(find("ping.port")["source"], "default");
+}
+
+#[test]
+fn a_fresh_config_file_starts_an_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    stdout(&["config", "init", file.to_str().unwrap()]);
+    let agent = Agent::start(&["--config", file.to_str().unwrap()]);
+    assert_eq!(agent.json(&["info"])["services"][0]["name"], "ping");
+}
+
+#[test]
+fn a_token_opens_an_agent_beyond_loopback() {
+    let mut agent = Agent::start(&["--set", "http.token=secret", "--http", "0.0.0.0:0"]);
+    agent.signal("TERM");
+    agent.wait_for_log("agent stopped");
+    assert_eq!(agent.wait(), Some(0));
+}
+
+#[test]
+fn stand_alone_verbs_need_no_agent() {
+    assert_eq!(json(&["decode", "ping", "01:01 0000000000000007", "--json"])["sequence"], 7);
+    assert_eq!(json(&["version", "--json"])["version"], env!("CARGO_PKG_VERSION"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&["completions", shell]).contains("annulus"));
+    }
+    for verb in [
+        "agent",
+        "info",
+        "monitor",
+        "ping",
+        "config show",
+        "config init",
+        "demo",
+        "sim ping",
+        "decode",
+        "completions",
+        "version",
+    ] {
+        let args: Vec<&str> = verb.split(' ').chain(["--help"]).collect();
+        assert!(stdout(&args).contains("Example"), "{verb} --help shows an example");
+    }
+}
+
+#[test]
+fn the_demo_shows_five_live_nodes() {
+    let demo = json(&["demo", "--seconds", "3", "--no-kill", "--json"]);
+    let nodes = demo["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 5);
+    for node in nodes {
+        assert_eq!((&node["present"], &node["alive"]), (&4.into(), &true.into()), "{node}");
+    }
+    let output = run(&["demo", "--seconds", "1", "--nodes", "2"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("SEES"));
+}

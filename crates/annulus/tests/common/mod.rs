@@ -1,0 +1,163 @@
+//! Running the real binary: agents on loopback addresses of their own, and the verbs that talk to them.
+
+#![allow(dead_code, reason = "each test file uses its part of this")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up. It guards against hanging; nothing is measured by it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary with these arguments, not touched by the environment of whoever runs the tests.
+pub(crate) fn annulus(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
+    command.args(args).env_remove("RUST_LOG").env_remove("NO_COLOR").stdin(Stdio::null());
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs a verb to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    annulus(args).output().expect("the binary runs")
+}
+
+/// What a verb printed, if it went well.
+pub(crate) fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("it prints text")
+}
+
+/// What a verb printed as JSON.
+pub(crate) fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&stdout(args)).expect("it prints JSON")
+}
+
+/// An address that no other test uses, in this process or another.
+pub(crate) fn own_ip() -> IpAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = (std::process::id() << 6).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+    let [_, high, middle, low] = (number & 0x003f_ffff).to_be_bytes();
+    IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low))
+}
+
+/// A running agent. It is killed with the test.
+pub(crate) struct Agent {
+    pub(crate) ip: IpAddr,
+    pub(crate) child: Child,
+    log: mpsc::Receiver<String>,
+}
+
+impl Agent {
+    /// Starts one on an address of its own and waits until it serves.
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_on(own_ip(), args)
+    }
+
+    pub(crate) fn start_on(ip: IpAddr, args: &[&str]) -> Self {
+        let mut child = annulus(&["agent", "--bind", &ip.to_string()])
+            .args(args)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        let (sender, log) = mpsc::channel();
+        std::thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        let mut agent = Self { ip, child, log };
+        agent.wait_for_log("agent started");
+        agent
+    }
+
+    /// Waits for a line of its log.
+    pub(crate) fn wait_for_log(&mut self, part: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            match self.log.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("no {part:?} in the log: {seen:#?}"),
+            }
+        }
+    }
+
+    pub(crate) fn http(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, 7373)
+    }
+
+    /// What a verb says that talks to this agent.
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        let http = self.http().to_string();
+        json(&[args, &["--json", "--agent", &http]].concat())
+    }
+
+    pub(crate) fn stdout(&self, args: &[&str]) -> String {
+        let http = self.http().to_string();
+        stdout(&[args, &["--agent", &http]].concat())
+    }
+
+    /// A whole HTTP exchange, byte for byte.
+    pub(crate) fn raw(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(self.http()).expect("the agent listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.write_all(request.as_bytes()).expect("the agent reads");
+        let mut answer = Vec::new();
+        // A reset after the answer is as good as an end.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// The status and the body of a request with these headers.
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &[&str], body: &str) -> (u16, String) {
+        let host = format!("Host: {}", self.http());
+        let has_host = headers.iter().any(|header| header.starts_with("Host:"));
+        let mut lines = vec![format!("{method} {path} HTTP/1.1")];
+        lines.extend((!has_host).then_some(host));
+        lines.extend(headers.iter().map(|header| (*header).to_owned()));
+        lines.push("Connection: close".into());
+        lines.push(format!("Content-Length: {}", body.len()));
+        let answer = self.raw(&format!("{}\r\n\r\n{body}", lines.join("\r\n")));
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+        let body = answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned());
+        (status, body)
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        wait_until("the agent ends", || {
+            self.child.try_wait().expect("it is our child").map(|status| status.code())
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begin.elapsed() < PATIENCE, "waited too long until {what}");
+        std::thread::yield_now();
+    }
+}

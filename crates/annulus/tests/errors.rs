@@ -1,0 +1,284 @@
+//! Every error of `docs/errors.md`, provoked with the real binary, and nothing in the list that is not provoked.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{Agent, annulus, own_ip, run};
+
+const LIST: &str = include_str!("../../../docs/errors.md");
+
+/// The texts of the command line that a test below provokes. The list and this must be the same.
+const PROVOKED: &[&str] = &[
+    "unexpected argument … found",
+    "unknown key … in …: did you mean …",
+    "… = … in …: give …",
+    "write it as section.key=VALUE",
+    "cannot read the configuration file …",
+    "stands outside a section",
+    "ping.timeout is …: it must be above zero and at most ping.interval",
+    "is not a hexadecimal digit",
+    "one is missing",
+    "bytes are no message of ping",
+    "cannot write …; choose another file, or add --force",
+    "another process uses …: stop it or choose another port",
+    "cannot listen for HTTP on …",
+    "is not an address of this machine",
+    "no permission to use …",
+    "cannot make the data directory …",
+    "cannot write to the data directory …",
+    "another agent uses the data directory …",
+    "holds no UUID",
+    "cannot open the store …",
+    "would be open to everybody: set http.token",
+    "no agent answers at …",
+    "is it one of annulus",
+    "this agent wants a token",
+    "did not answer in time",
+    "this agent does not run ping",
+    "the agent has ended the stream",
+];
+
+/// The codes of the API that a test below provokes.
+const CODES: &[&str] = &[
+    "unauthorized",
+    "wrong_host",
+    "cross_site",
+    "wrong_content_type",
+    "body_too_large",
+    "bad_body",
+    "no_such_route",
+    "wrong_method",
+    "no_such_service",
+    "no_answer",
+];
+
+/// Codes that depend on a moment no test can hold: a full table of pings, an agent on its way out.
+const MOMENTS: &[&str] = &["too_many_pings", "stopping"];
+
+#[test]
+fn the_list_is_what_the_tests_provoke() {
+    let listed: BTreeSet<&str> = LIST
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| line.split('`').nth(1))
+        .collect();
+    let provoked: BTreeSet<&str> = PROVOKED.iter().chain(CODES).chain(MOMENTS).copied().collect();
+    assert_eq!(listed, provoked);
+}
+
+/// Holds that the output is one line with all parts of the text, and the exit code is right.
+fn assert_error(output: &Output, text: &str, code: i32) {
+    assert!(PROVOKED.contains(&text), "{text} is missing in the list of provoked texts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let line = stderr.lines().find(|line| text.split('…').all(|part| line.contains(part.trim())));
+    assert!(line.is_some(), "no {text:?} in: {stderr}");
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(!stderr.contains("panicked") && !stderr.contains("backtrace"), "{stderr}");
+}
+
+fn assert_fails(args: &[&str], text: &str, code: i32) {
+    assert_error(&run(args), text, code);
+}
+
+fn agent_fails(args: &[&str], text: &str, code: i32) {
+    let ip = own_ip().to_string();
+    assert_fails(&[&["agent", "--bind", &ip], args].concat(), text, code);
+}
+
+#[test]
+fn wrong_calls_say_what_is_right() {
+    assert_fails(&["info", "--frobnicate"], "unexpected argument … found", 2);
+    assert_fails(&["agent", "--set", "ping.pears=1"], "unknown key … in …: did you mean …", 2);
+    assert_fails(&["agent", "--set", "ping.interval=5"], "… = … in …: give …", 2);
+    assert_fails(&["agent", "--set", "ping.interval"], "write it as section.key=VALUE", 2);
+    assert_fails(&["agent", "--config", "/nowhere/a.toml"], "cannot read the configuration file …", 2);
+    let together = "ping.timeout is …: it must be above zero and at most ping.interval";
+    assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
+    assert_fails(&["decode", "ping", "0x01"], "is not a hexadecimal digit", 2);
+    assert_fails(&["decode", "ping", "010"], "one is missing", 2);
+    assert_fails(&["decode", "ping", "0102"], "bytes are no message of ping", 1);
+}
+
+#[test]
+fn files_that_are_wrong_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.toml");
+    std::fs::write(&file, "port = 1\n").unwrap();
+    let path = file.to_str().unwrap();
+    assert_fails(&["agent", "--config", path], "stands outside a section", 2);
+    assert_fails(&["config", "init", path], "cannot write …; choose another file, or add --force", 1);
+}
+
+#[test]
+fn ports_that_are_taken_say_whose() {
+    let in_use = "another process uses …: stop it or choose another port";
+    let taken = UdpSocket::bind(SocketAddr::new(own_ip(), 7001)).unwrap();
+    let ip = taken.local_addr().unwrap().ip().to_string();
+    assert_fails(&["agent", "--bind", &ip], in_use, 1);
+    let taken = TcpListener::bind(SocketAddr::new(own_ip(), 7373)).unwrap();
+    let ip = taken.local_addr().unwrap().ip().to_string();
+    assert_fails(&["agent", "--bind", &ip], "cannot listen for HTTP on …", 1);
+    let foreign = ["agent", "--bind", "192.0.2.1", "--http", &format!("{}:0", own_ip())];
+    assert_fails(&foreign, "is not an address of this machine", 1);
+    let open = "would be open to everybody: set http.token";
+    agent_fails(&["--http", "0.0.0.0:0"], open, 1);
+}
+
+/// The binary as somebody who may do nothing. Root may do everything, so root becomes nobody first, with a copy of the
+/// binary where nobody can reach it.
+fn as_nobody(dir: &Path, args: &[&str]) -> Command {
+    let id = Command::new("id").arg("-u").output().expect("id is everywhere");
+    if String::from_utf8_lossy(&id.stdout).trim() != "0" {
+        return annulus(args);
+    }
+    let copy = dir.join("annulus");
+    if !copy.exists() {
+        std::fs::set_permissions(dir, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        std::fs::copy(env!("CARGO_BIN_EXE_annulus"), &copy).expect("there is room");
+    }
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+    ]);
+    command.arg(copy).args(args);
+    command
+}
+
+#[test]
+fn missing_permissions_say_what_to_choose() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, PermissionsExt::from_mode(0o555)).unwrap();
+    let ip = own_ip().to_string();
+    let agent = ["agent", "--bind", &ip, "--data-dir", data.to_str().unwrap()];
+    let output = as_nobody(dir.path(), &agent).output().expect("setpriv (of util-linux) is there");
+    assert_error(&output, "cannot write to the data directory …", 1);
+    // A machine may allow everybody every port: then nobody may use port 1 as well.
+    let ports_from =
+        std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    if ports_from.trim() == "0" {
+        println!("SKIPPED: every port is free for everybody here");
+        return;
+    }
+    let output = as_nobody(dir.path(), &["agent", "--bind", &ip, "--set", "ping.port=1"]).output().unwrap();
+    assert_error(&output, "no permission to use …", 1);
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = file.join("below");
+    agent_fails(&["--data-dir", below.to_str().unwrap()], "cannot make the data directory …", 1);
+    let spoilt = dir.path().join("spoilt");
+    std::fs::create_dir(&spoilt).unwrap();
+    std::fs::write(spoilt.join("identity"), "not a uuid").unwrap();
+    agent_fails(&["--data-dir", spoilt.to_str().unwrap()], "holds no UUID", 1);
+    let broken = dir.path().join("broken");
+    std::fs::create_dir(&broken).unwrap();
+    std::fs::write(broken.join("store.redb"), "this is no database, it is a text").unwrap();
+    agent_fails(&["--data-dir", broken.to_str().unwrap()], "cannot open the store …", 1);
+    let data = dir.path().join("data");
+    let args = ["--data-dir", data.to_str().unwrap()];
+    let _first = Agent::start(&args);
+    agent_fails(&args, "another agent uses the data directory …", 1);
+}
+
+#[test]
+fn an_agent_that_cannot_be_asked_says_why() {
+    let nobody = format!("{}:7373", own_ip());
+    assert_fails(&["info", "--agent", &nobody], "no agent answers at …", 1);
+    let listener = TcpListener::bind(SocketAddr::new(own_ip(), 0)).unwrap();
+    let other = listener.local_addr().unwrap().to_string();
+    let serve = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream
+            .write_all(b"HTTP/1.1 418 I am a teapot\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .unwrap();
+    });
+    assert_fails(&["info", "--agent", &other], "is it one of annulus", 1);
+    serve.join().unwrap();
+    let locked = Agent::start(&["--set", "http.token=secret"]);
+    let http = locked.http().to_string();
+    assert_fails(&["info", "--agent", &http], "this agent wants a token", 1);
+    assert_fails(&["info", "--agent", &http, "--token", "wrong"], "this agent wants a token", 1);
+    assert!(run(&["info", "--agent", &http, "--token", "secret"]).status.success());
+}
+
+#[test]
+fn a_ping_that_cannot_be_made_says_why() {
+    let agent = Agent::start(&["--set", "ping.timeout=50ms"]);
+    let http = agent.http().to_string();
+    let nobody = format!("{}:7001", own_ip());
+    assert_fails(&["ping", &nobody, "--agent", &http], "did not answer in time", 1);
+    let idle = Agent::start(&["--services", ""]);
+    let http = idle.http().to_string();
+    assert_fails(&["ping", &nobody, "--agent", &http], "this agent does not run ping", 1);
+}
+
+#[test]
+fn a_monitor_whose_agent_leaves_says_so() {
+    let agent = Agent::start(&["--set", "ping.interval=50ms", "--set", "ping.timeout=50ms"]);
+    let http = agent.http().to_string();
+    let mut monitor = annulus(&["monitor", "--agent", &http, "--after", "0-0"]);
+    let monitor = monitor.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut monitor = monitor.spawn().unwrap();
+    // Its first line shows that it listens.
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(monitor.stdout.take().unwrap()), &mut first)
+        .unwrap();
+    agent.signal("TERM");
+    assert_error(&monitor.wait_with_output().unwrap(), "the agent has ended the stream", 1);
+}
+
+#[test]
+fn the_api_refuses_with_a_code_and_a_hint() {
+    let agent = Agent::start(&["--set", "http.body_bytes_max=2000", "--set", "ping.timeout=50ms"]);
+    let json = "Content-Type: application/json";
+    let ping = format!("{{\"to\":\"{}:7001\"}}", own_ip());
+    let long = format!("{{\"to\":\"{}\"}}", "x".repeat(3000));
+    let foreign = ["Origin: http://evil.example", json];
+    type Case<'a> = (&'a str, &'a str, &'a [&'a str], &'a str, u16, &'a str);
+    let cases: &[Case<'_>] = &[
+        ("GET", "/v1/info", &["Host: evil.example"], "", 403, "wrong_host"),
+        ("POST", "/v1/ping", &foreign, &ping, 403, "cross_site"),
+        ("POST", "/v1/ping", &["Sec-Fetch-Site: cross-site", json], &ping, 403, "cross_site"),
+        ("POST", "/v1/ping", &["Content-Type: text/plain"], &ping, 415, "wrong_content_type"),
+        ("POST", "/v1/ping", &[json], &long, 413, "body_too_large"),
+        ("POST", "/v1/ping", &[json], "{", 400, "bad_body"),
+        ("POST", "/v1/ping", &[json], "{\"too\":1}", 422, "bad_body"),
+        ("GET", "/v1/nothing", &[], "", 404, "no_such_route"),
+        ("DELETE", "/v1/info", &[json], "", 405, "wrong_method"),
+        ("POST", "/v1/ping", &[json], &ping, 504, "no_answer"),
+    ];
+    for (method, path, headers, body, status, code) in cases {
+        let (answered, text) = agent.request(method, path, headers, body);
+        assert_api_error(answered, &text, *status, code);
+    }
+    let locked = Agent::start(&["--set", "http.token=secret", "--services", ""]);
+    let (status, text) = locked.request("GET", "/v1/info", &[], "");
+    assert_api_error(status, &text, 401, "unauthorized");
+    let (status, text) = locked.request("GET", "/v1/ping/peers", &["Authorization: Bearer secret"], "");
+    assert_api_error(status, &text, 404, "no_such_service");
+    assert!(agent.stdout(&["info"]).contains("name"), "it still serves");
+}
+
+fn assert_api_error(status: u16, text: &str, expected: u16, code: &str) {
+    assert!(CODES.contains(&code), "{code} is missing in the list of provoked codes");
+    let body: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{code}: {text}"));
+    assert_eq!((status, body["error"]["code"].as_str()), (expected, Some(code)), "{text}");
+    let says = |key: &str| body["error"][key].as_str().is_some_and(|text| !text.is_empty());
+    assert!(says("message") && says("hint"), "{text}");
+}

@@ -1,0 +1,52 @@
+//! Side-by-side runs against peers. Each bench is one file with a `run`; results are kept in `docs/benchmarks.md`.
+//!
+//! What is compared runs in the same process in turns, so that a noisy machine is noisy for both, and is measured in
+//! CPU time of its own thread, so that the load generator does not count. Absolute figures are always printed: a
+//! ratio against a slow baseline is worth nothing.
+
+mod cpu;
+mod datagram;
+mod echo;
+mod server;
+mod store;
+mod stream;
+mod table;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(version, about = "Side-by-side runs: the driver against bare tokio, one store against another")]
+struct Cli {
+    #[command(subcommand)]
+    bench: Bench,
+    /// Print one JSON object instead of a table.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// CPU time per datagram echoed: driver and machine against bare tokio.
+    Datagram(datagram::Args),
+    /// CPU time per byte echoed over a stream: driver and machine against bare tokio.
+    Stream(stream::Args),
+    /// Durable writes: redb against fjall.
+    Store(store::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    anyhow::ensure!(
+        !cfg!(debug_assertions),
+        "a debug build measures nothing: run it with `cargo run --release`"
+    );
+    let table = match cli.bench {
+        Bench::Datagram(args) => datagram::run(&args)?,
+        Bench::Stream(args) => stream::run(&args)?,
+        Bench::Store(args) => match store::run(&args)? {
+            Some(table) => table,
+            None => return Ok(()),
+        },
+    };
+    table.print(cli.json)
+}

@@ -1,0 +1,132 @@
+//! The driver's side of the application: commands in, replies and events out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Poll;
+
+use annulus_core::{Machine, RequestId};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::counters::{Counters, DriverCounters};
+use crate::events::Subscribers;
+use crate::handle::{Ask, Ended, Handle, Shared, Wish};
+use crate::options::Options;
+use crate::ready::{Ready, Signal, Token};
+
+/// How many may ask for counters at once; others wait for them.
+const COUNTERS_MAX: usize = 16;
+
+/// The application, as a driver sees it.
+pub(crate) struct App<M: Machine> {
+    /// The waker of the commands.
+    pub(crate) signal: Signal,
+    /// The waker of everything that may come at any time.
+    pub(crate) control: Signal,
+    /// What the application wishes about the end.
+    pub(crate) wish: Arc<Wish>,
+    commands: mpsc::Receiver<Ask<M>>,
+    counters: mpsc::Receiver<oneshot::Sender<Counters>>,
+    shared: Arc<Shared<M>>,
+    ended: watch::Sender<Option<Ended>>,
+    requests: HashMap<RequestId, oneshot::Sender<M::Reply>>,
+    requests_made: u64,
+    requests_max: usize,
+}
+
+impl<M: Machine> App<M> {
+    /// Both sides.
+    pub(crate) fn new(
+        bound: annulus_core::Bound,
+        options: &Options,
+        ready: &Arc<Ready>,
+    ) -> (Self, Handle<M>) {
+        let (asks, commands) = mpsc::channel(options.commands_max.max(1));
+        let (ask_counters, counters) = mpsc::channel(COUNTERS_MAX);
+        let (ended, end) = watch::channel(None);
+        let control = Signal::new(ready, Token::Control);
+        let wish = Arc::new(Wish::new(control.clone()));
+        let signal = Signal::new(ready, Token::Commands);
+        let subscribers = Subscribers::new(options.events_max);
+        let shared = Arc::new(Shared { commands: signal.clone(), bound, subscribers });
+        let handle = Handle::new(asks, ask_counters, Arc::clone(&shared), end, Arc::clone(&wish));
+        let app = Self {
+            signal,
+            control,
+            wish,
+            commands,
+            counters,
+            shared,
+            ended,
+            requests: HashMap::new(),
+            requests_made: 0,
+            requests_max: options.requests_max.max(1),
+        };
+        (app, handle)
+    }
+
+    /// The next command; `None` arms the signal, or waits until one of the many before it has its reply.
+    pub(crate) fn poll_command(&mut self) -> Option<(RequestId, M::Command)> {
+        if self.requests.len() >= self.requests_max {
+            // Some who asked may not wait any more.
+            self.requests.retain(|_, reply| !reply.is_closed());
+            if self.requests.len() >= self.requests_max {
+                return None;
+            }
+        }
+        let Poll::Ready(Some(ask)) = self.commands.poll_recv(&mut self.signal.context()) else { return None };
+        let request = RequestId(self.requests_made);
+        self.requests_made += 1;
+        self.requests.insert(request, ask.reply);
+        Some((request, ask.command))
+    }
+
+    /// The next who asks for counters; `None` arms the control signal.
+    pub(crate) fn poll_counters(&mut self) -> Option<oneshot::Sender<Counters>> {
+        match self.counters.poll_recv(&mut self.control.context()) {
+            Poll::Ready(asks) => asks,
+            Poll::Pending => None,
+        }
+    }
+
+    /// Answers a command.
+    pub(crate) fn reply(&mut self, request: RequestId, reply: M::Reply) {
+        let full = self.requests.len() >= self.requests_max;
+        match self.requests.remove(&request) {
+            // Who asked may not wait any more; that is no concern of the machine.
+            Some(asks) => drop(asks.send(reply)),
+            None => tracing::debug!(request = request.0, "a reply that nobody waits for"),
+        }
+        if full {
+            self.signal.raise();
+        }
+    }
+
+    /// Tells everyone who listens.
+    pub(crate) fn event(&self, event: M::Event, counters: &mut DriverCounters) {
+        self.shared.subscribers.tell(event, counters);
+    }
+
+    /// Where everything is bound.
+    pub(crate) fn bound(&self) -> &annulus_core::Bound {
+        &self.shared.bound
+    }
+
+    /// There will be no more replies and events.
+    pub(crate) fn close(&mut self) {
+        self.commands.close();
+        self.counters.close();
+        self.requests.clear();
+        self.shared.subscribers.end();
+    }
+
+    /// Tells how it ended.
+    pub(crate) fn end(&self, ended: Ended) {
+        self.ended.send_replace(Some(ended));
+    }
+}
+
+impl<M: Machine> Drop for App<M> {
+    fn drop(&mut self) {
+        self.shared.subscribers.end();
+    }
+}

@@ -1,0 +1,88 @@
+//! Sockets as the system makes them, with the options that a machine relies on.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+use crate::options::KeepAlive;
+
+/// How many streams may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// A socket for one address. It may send to broadcast addresses, and nobody else may have its address and port.
+pub(crate) fn unicast(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv4() {
+        socket.set_broadcast(true)?;
+    }
+    socket.bind(&address.into())?;
+    UdpSocket::from_std(socket.into())
+}
+
+/// A socket that receives what is sent to a broadcast address, beside other processes of this machine.
+///
+/// JA-22: SO_REUSEADDR lets them share the port, and the system gives each of them a copy. SO_REUSEPORT would let
+/// them share it too, but would also spread datagrams over them where it can.
+pub(crate) fn broadcast(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    UdpSocket::from_std(socket.into())
+}
+
+/// Whether datagrams to this address go to everyone on a network of ours.
+///
+/// The system knows its networks best, and it tells without a list of interfaces: a socket that may not broadcast
+/// is denied to connect to a broadcast address. Nothing is sent. A wrong yes would steal another node's datagrams,
+/// so everything but that very error is a no.
+pub(crate) fn is_broadcast(address: SocketAddr) -> bool {
+    let IpAddr::V4(ip) = address.ip() else { return false };
+    if ip == Ipv4Addr::BROADCAST {
+        return true;
+    }
+    let connect = || -> io::Result<()> {
+        let socket = socket2::Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+        socket.connect(&SocketAddr::from((ip, 9)).into())
+    };
+    connect().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// A listener. SO_REUSEADDR lets a node come back to its port while streams of its former life linger; it does not
+/// let two processes listen at once.
+pub(crate) fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// What every stream gets: no delay of small writes, and probes when it is idle.
+pub(crate) fn tune(stream: &TcpStream, keepalive: KeepAlive) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(keepalive.idle)
+        .with_interval(keepalive.interval)
+        .with_retries(keepalive.probes);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_knows_broadcast_addresses() {
+        assert!(is_broadcast("255.255.255.255:7".parse().unwrap()));
+        assert!(is_broadcast("127.255.255.255:7".parse().unwrap()));
+        assert!(!is_broadcast("127.0.0.2:7".parse().unwrap()));
+        assert!(!is_broadcast("192.0.2.77:7".parse().unwrap()));
+        assert!(!is_broadcast("[::1]:7".parse().unwrap()));
+    }
+}

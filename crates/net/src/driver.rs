@@ -1,0 +1,256 @@
+//! The driver: one task that owns a machine and everything it asked for.
+//!
+//! It is a hand-written future. Each time it is polled it takes one *turn*: it serves the sources on the
+//! [`crate::ready`] list, each with a bounded amount of work, carries out what the machine wants after each call, and
+//! reports back what became of it. What is left is on the list again, and the task yields to others before it goes on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use annulus_core::{Action, Bound, Instant, Machine, Queue};
+
+use crate::app::App;
+use crate::clock::Clock;
+use crate::counters::DriverCounters;
+use crate::error::BindError;
+use crate::handle::{Ended, Handle};
+use crate::listener::Listener;
+use crate::options::Options;
+use crate::port::Ports;
+use crate::ready::{Ready, Token};
+use crate::store::Client;
+use crate::stream::Stream;
+use crate::streams::Streams;
+use crate::timer::Timer;
+
+/// One buffer takes every datagram and every read of a stream: a datagram cannot be longer.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A machine on real sockets and a real disk, ready to run: a future that ends when the machine does.
+///
+/// [`spawn`] is all that most programs need. Who wants to hear the very first events, or to run the machine on a
+/// task of their own, binds first:
+///
+/// ```no_run
+/// # async fn run<M: annulus_core::Machine>(machine: M) -> Result<(), annulus_net::BindError> {
+/// let (driver, handle) = annulus_net::Driver::bind(machine, annulus_net::Options::default())?;
+/// let mut events = handle.events();
+/// let (ended, first) = tokio::join!(driver, events.next());
+/// # Ok(()) }
+/// ```
+#[must_use = "a driver runs only while it is polled: give it to `tokio::spawn`"]
+pub struct Driver<M: Machine> {
+    pub(crate) machine: M,
+    pub(crate) queue: Queue<M>,
+    pub(crate) app: App<M>,
+    pub(crate) world: World,
+    pub(crate) phase: Phase,
+    pub(crate) buffer: Box<[u8]>,
+    /// When patience with a graceful stop ends.
+    pub(crate) stop_by: Option<Instant>,
+    /// Sources that must wait until everything is loaded.
+    pub(crate) held: Vec<Token>,
+    tokens: Vec<Token>,
+}
+
+/// Where a driver is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The machine has not been called.
+    Born,
+    /// It has asked the store and hears nothing else until everything is answered.
+    Loading,
+    /// It runs.
+    Open,
+    /// It was told to stop.
+    Stopping,
+    /// It is not called any more; the store is being closed.
+    Closing(Ended),
+}
+
+/// Everything around a machine that does not depend on its type.
+pub(crate) struct World {
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) options: Options,
+    pub(crate) counters: DriverCounters,
+    pub(crate) clock: Clock,
+    pub(crate) timer: Timer,
+    pub(crate) ports: Ports,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) streams: Streams,
+    pub(crate) store: Client,
+}
+
+/// Runs a machine on a task of its own.
+///
+/// Opening the store may block for a moment, longer if it has to be repaired after a crash.
+///
+/// # Errors
+/// If the machine cannot be given what it declared.
+///
+/// # Panics
+/// Outside a tokio runtime with I/O and time enabled.
+pub fn spawn<M>(machine: M, options: Options) -> Result<Handle<M>, BindError>
+where
+    M: Machine + Send + 'static,
+    M::Command: Send,
+    M::Reply: Send,
+    M::Event: Send + Sync,
+{
+    let (driver, handle) = Driver::bind(machine, options)?;
+    tokio::spawn(driver);
+    Ok(handle)
+}
+
+impl<M: Machine> Driver<M> {
+    /// Binds everything the machine declares and opens its store. The machine is not called before the driver is
+    /// polled.
+    ///
+    /// # Errors
+    /// If the machine cannot be given what it declared.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with I/O and time enabled.
+    pub fn bind(machine: M, options: Options) -> Result<(Self, Handle<M>), BindError> {
+        let (world, bound) = World::bind(&machine, options)?;
+        let (app, handle) = App::new(bound, &world.options, &world.ready);
+        let driver = Self {
+            machine,
+            queue: Queue::new(),
+            app,
+            world,
+            phase: Phase::Born,
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            stop_by: None,
+            held: Vec::new(),
+            tokens: Vec::new(),
+        };
+        Ok((driver, handle))
+    }
+
+    /// Carries out everything the machine wants, in order.
+    pub(crate) fn carry_out(&mut self) {
+        let World { counters, ports, streams, store, options, ready, listeners, .. } = &mut self.world;
+        while let Some(action) = self.queue.next() {
+            match action {
+                Action::Send { socket, to, bytes } => match ports.of(socket) {
+                    Some(port) => port.send(to, bytes, counters),
+                    None => tracing::error!(%socket, "the machine used a socket it did not declare"),
+                },
+                Action::Broadcast { socket, bytes } => match ports.of(socket) {
+                    Some(port) => port.broadcast(bytes, counters),
+                    None => tracing::error!(%socket, "the machine used a socket it did not declare"),
+                },
+                Action::Open { stream, to, from } => streams.open(stream, to, from, ready),
+                Action::Write { stream, bytes } => {
+                    streams.with(stream, |stream| stream.write(bytes, options.stream_bytes_max));
+                }
+                Action::Read { stream, credit } => streams.with(stream, |stream| stream.grant(credit)),
+                Action::Finish { stream } => streams.with(stream, Stream::finish),
+                Action::Abort { stream } => {
+                    if let Some(mut stream) = streams.remove(stream) {
+                        stream.reset();
+                        counters.streams_aborted += 1;
+                        stream.listener.inspect(|index| listeners[*index].streams -= 1);
+                    }
+                }
+                Action::Store { op, request } => store.ask(op, &request, counters),
+                Action::Event(event) => self.app.event(event, counters),
+                Action::Reply(request, reply) => self.app.reply(request, reply),
+            }
+        }
+    }
+
+    /// Ends everything but the store, which takes a moment.
+    pub(crate) fn close(&mut self, ended: Ended) {
+        self.phase = Phase::Closing(ended);
+        self.world.ports = Ports::default();
+        self.world.listeners = Vec::new();
+        self.world.streams = Streams::default();
+        self.world.store.close();
+        self.app.close();
+    }
+
+    fn start(&mut self) {
+        self.phase = Phase::Loading;
+        let now = self.world.clock.now();
+        self.machine.handle_start(now, self.app.bound(), &mut self.queue.outbox());
+        self.carry_out();
+        // Each is polled once, so that it will tell when it stirs.
+        self.world.ports.raise();
+        self.world.listeners.iter().for_each(|listener| listener.signal.raise());
+        self.world.store.signal.raise();
+        self.app.signal.raise();
+        self.app.control.raise();
+    }
+}
+
+impl World {
+    fn bind<M: Machine>(machine: &M, options: Options) -> Result<(Self, Bound), BindError> {
+        let ready = Arc::new(Ready::default());
+        let declared = machine.endpoints();
+        let mut bound = Bound::default();
+        let mut ports = Ports::default();
+        for socket in &declared.sockets {
+            bound.sockets.push((socket.id, ports.bind(socket, options.datagrams_max, &ready)?));
+        }
+        let mut listeners = Vec::new();
+        for listener in &declared.listeners {
+            let (listener, address) = Listener::bind(listener, listeners.len(), &ready)?;
+            bound.listeners.push((listener.id, address));
+            listeners.push(listener);
+        }
+        let store = Client::open(
+            &options.store,
+            &declared.spaces,
+            options.store_ops_max.max(1),
+            options.store_bytes_max,
+            &ready,
+        )?;
+        let world = Self {
+            counters: DriverCounters::default(),
+            clock: Clock::new(),
+            timer: Timer::new(&ready),
+            ports,
+            listeners,
+            streams: Streams::default(),
+            store,
+            options,
+            ready,
+        };
+        Ok((world, bound))
+    }
+}
+
+/// Nothing in a driver is ever pinned in place: the machine is called, never polled.
+impl<M: Machine> Unpin for Driver<M> {}
+
+impl<M: Machine> Future for Driver<M> {
+    type Output = Ended;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+        let driver = &mut *self;
+        driver.world.ready.attach(cx.waker());
+        driver.world.clock.read_wall();
+        driver.world.counters.turns += 1;
+        if driver.phase == Phase::Born {
+            driver.start();
+        }
+        let mut tokens = std::mem::take(&mut driver.tokens);
+        driver.world.ready.take(&mut tokens);
+        for token in tokens.drain(..) {
+            driver.serve(token);
+        }
+        driver.tokens = tokens;
+        driver.settle();
+        match driver.phase {
+            Phase::Closing(ended) if driver.world.store.poll_closed() => {
+                driver.app.end(ended);
+                Poll::Ready(ended)
+            }
+            _ => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What can go wrong before a machine runs, told so that one knows what to do next.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a machine could not be given what it declared.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The port is taken.
+    #[error("another process uses {at}: stop it or choose another port")]
+    InUse {
+        /// Which endpoint.
+        at: Place,
+    },
+    /// The system does not allow it.
+    #[error("no permission to use {at}: choose a port of 1024 or above, or grant the right to bind it")]
+    Denied {
+        /// Which endpoint.
+        at: Place,
+    },
+    /// The address is not one of this machine.
+    #[error("{} is not an address of this machine ({at}): choose one that `ip address` shows", at.address.ip())]
+    NoSuchAddress {
+        /// Which endpoint.
+        at: Place,
+    },
+    /// Too many files are open.
+    #[error("too many open files to use {at}: raise the limit with `ulimit -n`")]
+    TooManyFiles {
+        /// Which endpoint.
+        at: Place,
+    },
+    /// The system failed in another way.
+    #[error("cannot use {at}: {source}")]
+    Io {
+        /// Which endpoint.
+        at: Place,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+}
+
+impl BindError {
+    /// What the system said while binding `at`, as an error that says what to do.
+    pub(crate) fn new(at: Place, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { at },
+            io::ErrorKind::PermissionDenied => Self::Denied { at },
+            io::ErrorKind::AddrNotAvailable => Self::NoSuchAddress { at },
+            _ if is_exhausted(&source) => Self::TooManyFiles { at },
+            _ => Self::Io { at, source },
+        }
+    }
+}
+
+/// Why the store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("another process uses the store {}: stop it or choose another data directory", path.display())]
+    InUse {
+        /// Where it is.
+        path: PathBuf,
+    },
+    /// It is not a store, or one that cannot be read.
+    #[error("cannot open the store {}: {source}; move it away to start with an empty one", path.display())]
+    Unusable {
+        /// Where it is.
+        path: PathBuf,
+        /// What the database said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The system would not start a thread for it.
+    #[error("cannot start the store's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// An endpoint, as people call it: `127.0.0.1:7946/udp (members/udp)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What the machine calls it.
+    pub name: &'static str,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// `udp` or `tcp`.
+    pub protocol: &'static str,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} ({})", self.address, self.protocol, self.name)
+    }
+}
+
+/// Whether the system is out of something that comes back when others give it up: descriptors, memory.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    // EMFILE, ENFILE, ENOMEM and ENOBUFS have no common kind; their numbers are the same on every Linux, and
+    // ENOBUFS is 55 on the BSDs.
+    error.kind() == io::ErrorKind::OutOfMemory || matches!(error.raw_os_error(), Some(23 | 24 | 55 | 105))
+}
+
+/// Whether a datagram was larger than a datagram can be (EMSGSIZE, which has no kind).
+pub(crate) fn is_oversize(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(40 | 90 | 10040))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(kind: io::ErrorKind) -> String {
+        let at = Place { name: "members/udp", address: "127.0.0.1:7946".parse().unwrap(), protocol: "udp" };
+        BindError::new(at, kind.into()).to_string()
+    }
+
+    #[test]
+    fn errors_name_the_endpoint_and_say_what_to_do() {
+        assert_eq!(
+            text(io::ErrorKind::AddrInUse),
+            "another process uses 127.0.0.1:7946/udp (members/udp): stop it or choose another port"
+        );
+        assert!(text(io::ErrorKind::PermissionDenied).contains("choose a port of 1024 or above"));
+        assert!(text(io::ErrorKind::AddrNotAvailable).starts_with("127.0.0.1 is not an address"));
+    }
+}

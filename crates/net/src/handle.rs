@@ -1,0 +1,236 @@
+//! The application's side of a running machine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use annulus_core::{Bound, Machine};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::counters::Counters;
+use crate::events::{Events, Subscribers};
+use crate::ready::Signal;
+
+/// A running machine: give it commands, hear its events, read its counters, stop it.
+///
+/// Handles are cheap to clone. When the last is dropped the machine is stopped, in good order.
+pub struct Handle<M: Machine> {
+    commands: mpsc::Sender<Ask<M>>,
+    counters: mpsc::Sender<oneshot::Sender<Counters>>,
+    shared: Arc<Shared<M>>,
+    ended: watch::Receiver<Option<Ended>>,
+    alive: Arc<Alive>,
+}
+
+impl<M: Machine> Handle<M> {
+    pub(crate) fn new(
+        commands: mpsc::Sender<Ask<M>>,
+        counters: mpsc::Sender<oneshot::Sender<Counters>>,
+        shared: Arc<Shared<M>>,
+        ended: watch::Receiver<Option<Ended>>,
+        wish: Arc<Wish>,
+    ) -> Self {
+        Self { commands, counters, shared, ended, alive: Arc::new(Alive(wish)) }
+    }
+
+    /// Gives a command and waits for its reply. If too many commands wait, this waits too.
+    ///
+    /// # Errors
+    /// If the machine has ended before it replied. The command may have had its effect.
+    pub async fn command(&self, command: M::Command) -> Result<M::Reply, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.commands.send(Ask { command, reply }).await.map_err(|_| Stopped)?;
+        self.pending(answer).reply().await
+    }
+
+    /// Gives a command only if it need not wait for others; the reply comes as before.
+    ///
+    /// # Errors
+    /// The command itself, if too many wait or the machine has ended.
+    pub fn try_command(&self, command: M::Command) -> Result<Pending<M>, TryCommandError<M::Command>> {
+        let (reply, answer) = oneshot::channel();
+        match self.commands.try_send(Ask { command, reply }) {
+            Ok(()) => Ok(self.pending(answer)),
+            Err(mpsc::error::TrySendError::Full(ask)) => Err(TryCommandError::Full(ask.command)),
+            Err(mpsc::error::TrySendError::Closed(ask)) => Err(TryCommandError::Stopped(ask.command)),
+        }
+    }
+
+    /// Subscribes to the events from here on.
+    #[must_use]
+    pub fn events(&self) -> Events<M> {
+        self.shared.subscribers.subscribe()
+    }
+
+    /// Where the machine's sockets and listeners really are.
+    #[must_use]
+    pub fn bound(&self) -> &Bound {
+        &self.shared.bound
+    }
+
+    /// What driver and machine have counted so far.
+    ///
+    /// # Errors
+    /// If the machine has ended.
+    pub async fn counters(&self) -> Result<Counters, Stopped> {
+        let (reply, answer) = oneshot::channel();
+        self.counters.send(reply).await.map_err(|_| Stopped)?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Stops the machine in good order and waits for its end: it says goodbye, what was written goes out, the store
+    /// is made safe and closed, all within the grace period. Afterwards its ports and its store are free.
+    pub async fn stop(&self) -> Ended {
+        self.alive.0.make(Wish::STOP);
+        self.ended().await
+    }
+
+    /// Ends the machine at once, as a crash would: it is told nothing. [`Handle::ended`] tells when ports and store
+    /// are free.
+    pub fn abort(&self) {
+        self.alive.0.make(Wish::ABORT);
+    }
+
+    /// Waits for the end, however it comes.
+    pub async fn ended(&self) -> Ended {
+        let mut ended = self.ended.clone();
+        // It fails only if the driver was dropped without a word: with its runtime, or by a panic of the machine.
+        ended.wait_for(Option::is_some).await.ok().and_then(|ended| *ended).unwrap_or(Ended::Dropped)
+    }
+
+    fn pending(&self, answer: oneshot::Receiver<M::Reply>) -> Pending<M> {
+        Pending { answer, given_up: Some(self.shared.commands.clone()) }
+    }
+}
+
+impl<M: Machine> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Self {
+            commands: self.commands.clone(),
+            counters: self.counters.clone(),
+            shared: Arc::clone(&self.shared),
+            ended: self.ended.clone(),
+            alive: Arc::clone(&self.alive),
+        }
+    }
+}
+
+impl<M: Machine> fmt::Debug for Handle<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("bound", &self.shared.bound).finish_non_exhaustive()
+    }
+}
+
+/// How a machine ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// As it wished, after [`Handle::stop`].
+    Stopped,
+    /// After [`Handle::stop`], but it or its peers took longer than the grace period.
+    GraceOver,
+    /// By [`Handle::abort`].
+    Aborted,
+    /// Its driver was dropped: with the runtime, or because the machine panicked.
+    Dropped,
+}
+
+/// The machine has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the machine has ended: start it again")]
+pub struct Stopped;
+
+/// Why a command was not taken; it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TryCommandError<C> {
+    /// Too many wait.
+    #[error("too many commands wait: try again later")]
+    Full(C),
+    /// The machine has ended.
+    #[error("the machine has ended: start it again")]
+    Stopped(C),
+}
+
+/// A reply on its way, from [`Handle::try_command`].
+#[derive(Debug)]
+pub struct Pending<M: Machine> {
+    answer: oneshot::Receiver<M::Reply>,
+    /// Raised when nobody waits any more: the driver may have kept others waiting for this one.
+    given_up: Option<Signal>,
+}
+
+impl<M: Machine> Pending<M> {
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// If the machine has ended before it replied.
+    pub async fn reply(mut self) -> Result<M::Reply, Stopped> {
+        let reply = (&mut self.answer).await.map_err(|_| Stopped);
+        self.given_up = None;
+        reply
+    }
+}
+
+impl<M: Machine> Drop for Pending<M> {
+    fn drop(&mut self) {
+        if let Some(commands) = self.given_up.take() {
+            self.answer.close();
+            commands.raise();
+        }
+    }
+}
+
+/// A command on its way, and where its reply goes.
+pub(crate) struct Ask<M: Machine> {
+    pub(crate) command: M::Command,
+    pub(crate) reply: oneshot::Sender<M::Reply>,
+}
+
+/// What handles and driver look at together.
+#[derive(Debug)]
+pub(crate) struct Shared<M: Machine> {
+    /// The waker of the commands.
+    pub(crate) commands: Signal,
+    pub(crate) bound: Bound,
+    pub(crate) subscribers: Subscribers<M>,
+}
+
+/// What the application wishes about the end. It needs no queue, so it is heard even if all queues are full.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    wish: AtomicU8,
+    signal: Signal,
+}
+
+impl Wish {
+    const STOP: u8 = 1;
+    const ABORT: u8 = 2;
+
+    pub(crate) fn new(signal: Signal) -> Self {
+        Self { wish: AtomicU8::new(0), signal }
+    }
+
+    /// Whether it is to stop, at once or otherwise.
+    pub(crate) fn is_stop(&self) -> bool {
+        self.wish.load(Ordering::Acquire) >= Self::STOP
+    }
+
+    /// Whether it is to stop at once.
+    pub(crate) fn is_abort(&self) -> bool {
+        self.wish.load(Ordering::Acquire) >= Self::ABORT
+    }
+
+    fn make(&self, wish: u8) {
+        self.wish.fetch_max(wish, Ordering::AcqRel);
+        self.signal.raise();
+    }
+}
+
+/// Lives as long as any handle.
+#[derive(Debug)]
+struct Alive(Arc<Wish>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.make(Wish::STOP);
+    }
+}

@@ -1,0 +1,430 @@
+//! One TCP stream, kept to the rules of [`annulus_core::StreamEvent`].
+//!
+//! Nothing here calls the machine: each step tells what happened, the driver passes it on. Sockets are used through
+//! [`TcpStream::try_io`] rather than tokio's own reads and writes, because both directions and the watch for a reset
+//! share one socket that nobody may borrow exclusively.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+
+use annulus_core::{CloseReason, StreamId};
+use socket2::SockRef;
+use tokio::io::{Interest, ReadBuf};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::ready::Signal;
+
+/// A write buffer that a slow reader made larger than this is given back once it is empty.
+const WRITE_BUFFER_KEPT_BYTES: usize = 16 * 1024;
+
+/// One stream.
+pub(crate) struct Stream {
+    /// What the machine calls it.
+    pub(crate) id: StreamId,
+    /// The listener it came from, if it was accepted.
+    pub(crate) listener: Option<usize>,
+    /// Its waker.
+    pub(crate) signal: Signal,
+    /// Whether it is on the list of streams with something to report.
+    pub(crate) reporting: bool,
+    link: Link,
+    /// How many more bytes may be read.
+    credit: usize,
+    reading: Reading,
+    /// Written by the machine, not yet taken by the kernel.
+    waiting: VecDeque<u8>,
+    fin: Fin,
+    /// Taken by the kernel, not yet reported.
+    sent: usize,
+    /// Why it is gone, not yet reported.
+    closed: Option<CloseReason>,
+    /// Resolves when the socket has an error. Only there while no read would find it.
+    hangup: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+type Connect = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+enum Link {
+    Connecting(Connect),
+    Up(Arc<TcpStream>),
+    Down,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// The kernel may have bytes.
+    Maybe,
+    /// It had none, and the signal will tell when it has.
+    Armed,
+    /// It has some, and they may not be read for want of credit.
+    Held,
+    /// The peer's FIN was read.
+    Finished,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fin {
+    Open,
+    /// Behind what waits.
+    Asked,
+    /// The kernel has it; not yet reported.
+    Taken,
+    Reported,
+}
+
+/// What came of an attempt to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// So many bytes are in the buffer.
+    Data(usize),
+    /// The peer's FIN.
+    Finished,
+    /// Nothing until the signal, or until there is credit.
+    Idle,
+}
+
+/// What there is to tell the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// `Sent`.
+    Sent { bytes: usize, fin: bool },
+    /// `Closed`.
+    Closed(CloseReason),
+}
+
+impl Stream {
+    /// A stream that a peer opened.
+    pub(crate) fn accepted(id: StreamId, listener: usize, socket: TcpStream, signal: Signal) -> Self {
+        Self { listener: Some(listener), ..Self::new(id, Link::Up(Arc::new(socket)), signal) }
+    }
+
+    /// A stream on its way to `to`. If the system will not even begin, it is closed already.
+    pub(crate) fn connecting(id: StreamId, to: SocketAddr, from: Option<IpAddr>, signal: Signal) -> Self {
+        match connect(to, from) {
+            Ok(connect) => Self::new(id, Link::Connecting(connect), signal),
+            Err(error) => {
+                tracing::debug!(stream = %id, %to, %error, "cannot open");
+                Self { closed: Some(reason(&error)), ..Self::new(id, Link::Down, signal) }
+            }
+        }
+    }
+
+    fn new(id: StreamId, link: Link, signal: Signal) -> Self {
+        Self {
+            id,
+            listener: None,
+            signal,
+            reporting: false,
+            link,
+            credit: 0,
+            reading: Reading::Maybe,
+            waiting: VecDeque::new(),
+            fin: Fin::Open,
+            sent: 0,
+            closed: None,
+            hangup: None,
+        }
+    }
+
+    /// Goes on connecting: `Ready` with our end once it stands, with `None` if it never will.
+    pub(crate) fn poll_connect(&mut self, tune: impl FnOnce(&TcpStream)) -> Poll<Option<SocketAddr>> {
+        let Link::Connecting(connect) = &mut self.link else { return Poll::Pending };
+        let connected = ready!(connect.as_mut().poll(&mut self.signal.context()));
+        Poll::Ready(match connected.and_then(|socket| Ok((socket.local_addr()?, socket))) {
+            Ok((local, socket)) => {
+                tune(&socket);
+                self.link = Link::Up(Arc::new(socket));
+                Some(local)
+            }
+            Err(error) => {
+                self.fail(&error);
+                None
+            }
+        })
+    }
+
+    /// Grants credit.
+    pub(crate) fn grant(&mut self, credit: usize) {
+        self.credit = self.credit.saturating_add(credit);
+        if self.reading == Reading::Held && credit > 0 {
+            self.reading = Reading::Maybe;
+            self.hangup = None;
+            self.signal.raise();
+        }
+    }
+
+    /// Writes, or keeps what the kernel does not take.
+    pub(crate) fn write(&mut self, mut bytes: &[u8], bytes_max: usize) {
+        if self.fin != Fin::Open || self.closed.is_some() {
+            return;
+        }
+        while self.waiting.is_empty() && !bytes.is_empty() {
+            match self.try_write(bytes) {
+                Poll::Ready(taken) if taken > 0 => bytes = &bytes[taken..],
+                _ => break,
+            }
+        }
+        if self.closed.is_some() || bytes.is_empty() {
+            return;
+        }
+        if self.waiting.len() + bytes.len() > bytes_max {
+            self.reset();
+            self.closed = Some(CloseReason::Overrun);
+            return;
+        }
+        self.waiting.extend(bytes);
+    }
+
+    /// Ends our direction, behind what waits.
+    pub(crate) fn finish(&mut self) {
+        if self.fin == Fin::Open {
+            self.fin = Fin::Asked;
+            self.flush();
+        }
+    }
+
+    /// Writes what waits, and the FIN behind it, as far as the kernel takes it.
+    pub(crate) fn flush(&mut self) {
+        while !self.waiting.is_empty() {
+            let waiting = std::mem::take(&mut self.waiting);
+            let taken = self.try_write(waiting.as_slices().0);
+            self.waiting = waiting;
+            match taken {
+                Poll::Ready(taken) if taken > 0 => drop(self.waiting.drain(..taken)),
+                _ => return,
+            }
+        }
+        if self.waiting.capacity() > WRITE_BUFFER_KEPT_BYTES {
+            self.waiting = VecDeque::new();
+        }
+        if let (Fin::Asked, Link::Up(socket)) = (self.fin, &self.link) {
+            match SockRef::from(&**socket).shutdown(std::net::Shutdown::Write) {
+                Ok(()) => self.fin = Fin::Taken,
+                Err(error) => self.fail(&error),
+            }
+        }
+    }
+
+    /// Reads the next bytes, at most as many as there is credit for.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Step {
+        if self.closed.is_some() || matches!(self.reading, Reading::Finished | Reading::Held) {
+            return Step::Idle;
+        }
+        let Link::Up(socket) = &self.link else { return Step::Idle };
+        let read = if self.credit == 0 {
+            peek(socket, &self.signal)
+        } else {
+            let bytes_max = buffer.len().min(self.credit);
+            receive(socket, &self.signal, &mut buffer[..bytes_max])
+        };
+        match read {
+            Poll::Pending => self.reading = Reading::Armed,
+            Poll::Ready(Ok(0)) => {
+                self.reading = Reading::Finished;
+                self.watch();
+                return Step::Finished;
+            }
+            Poll::Ready(Ok(_)) if self.credit == 0 => {
+                self.reading = Reading::Held;
+                self.watch();
+            }
+            Poll::Ready(Ok(bytes)) => {
+                self.credit -= bytes;
+                return Step::Data(bytes);
+            }
+            Poll::Ready(Err(error)) => self.fail(&error),
+        }
+        Step::Idle
+    }
+
+    /// Looks whether the peer reset the stream while nothing is being read.
+    pub(crate) fn poll_hangup(&mut self) {
+        let Some(hangup) = &mut self.hangup else { return };
+        if hangup.as_mut().poll(&mut self.signal.context()).is_pending() {
+            return;
+        }
+        self.hangup = None;
+        let Link::Up(socket) = &self.link else { return };
+        match socket.take_error() {
+            Ok(Some(error)) | Err(error) => self.fail(&error),
+            // Another call has already met the error and taken it away, and has said so.
+            Ok(None) => self.fail(&io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    /// Gives up the socket so that the peer sees a reset.
+    pub(crate) fn reset(&mut self) {
+        self.hangup = None;
+        if let Link::Up(socket) = std::mem::replace(&mut self.link, Link::Down) {
+            // If it fails the stream is gone already, and a reset with it.
+            let _ = SockRef::from(&*socket).set_linger(Some(std::time::Duration::ZERO));
+        }
+    }
+
+    /// The next thing to tell the machine, each once. After `Closed` the stream is to be dropped.
+    pub(crate) fn report(&mut self) -> Option<Report> {
+        let fin = self.fin == Fin::Taken;
+        if self.sent > 0 || fin {
+            if fin {
+                self.fin = Fin::Reported;
+            }
+            return Some(Report::Sent { bytes: std::mem::take(&mut self.sent), fin });
+        }
+        if let Some(reason) = self.closed {
+            return Some(Report::Closed(reason));
+        }
+        (self.fin == Fin::Reported && self.reading == Reading::Finished)
+            .then_some(Report::Closed(CloseReason::Done))
+    }
+
+    /// Whether [`Stream::report`] has something.
+    pub(crate) fn has_report(&self) -> bool {
+        self.sent > 0
+            || self.fin == Fin::Taken
+            || self.closed.is_some()
+            || (self.fin == Fin::Reported && self.reading == Reading::Finished)
+    }
+
+    /// Whether everything written was handed to the kernel.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.closed.is_some() || (self.waiting.is_empty() && self.fin != Fin::Asked)
+    }
+
+    /// Whether it never stood.
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.link, Link::Connecting(_))
+    }
+
+    /// How many bytes the kernel took; `Pending` arms the signal.
+    fn try_write(&mut self, bytes: &[u8]) -> Poll<usize> {
+        let Link::Up(socket) = &self.link else { return Poll::Pending };
+        match send(socket, &self.signal, bytes) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(taken)) => {
+                self.sent += taken;
+                Poll::Ready(taken)
+            }
+            Poll::Ready(Err(error)) => {
+                self.fail(&error);
+                Poll::Ready(0)
+            }
+        }
+    }
+
+    /// Begins to watch for an error that no read will find.
+    fn watch(&mut self) {
+        if let Link::Up(socket) = &self.link {
+            let socket = Arc::clone(socket);
+            self.hangup = Some(Box::pin(async move {
+                // It fails only when the runtime ends, and everything with it.
+                let _ = socket.ready(Interest::ERROR).await;
+            }));
+            self.poll_hangup();
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        tracing::trace!(stream = %self.id, %error, "stream error");
+        self.hangup = None;
+        self.link = Link::Down;
+        self.waiting = VecDeque::new();
+        self.closed.get_or_insert(reason(error));
+    }
+}
+
+/// Begins to connect.
+fn connect(to: SocketAddr, from: Option<IpAddr>) -> io::Result<Connect> {
+    let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    if let Some(from) = from {
+        socket.bind(SocketAddr::new(from, 0))?;
+    }
+    Ok(Box::pin(socket.connect(to)))
+}
+
+/// Whether bytes, or the end (zero), could be read; nothing is taken.
+fn peek(socket: &TcpStream, signal: &Signal) -> Poll<io::Result<usize>> {
+    let mut byte = [0];
+    socket.poll_peek(&mut signal.context(), &mut ReadBuf::new(&mut byte))
+}
+
+/// Reads. Like tokio's own read, it takes a short read as the sign that the kernel is empty and saves the call that
+/// would find it so.
+fn receive(socket: &TcpStream, signal: &Signal, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    transfer(Interest::READABLE, socket, signal, buffer.len(), |mut socket| socket.read(buffer))
+}
+
+/// Writes, likewise.
+fn send(socket: &TcpStream, signal: &Signal, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    transfer(Interest::WRITABLE, socket, signal, bytes.len(), |mut socket| socket.write(bytes))
+}
+
+fn transfer(
+    interest: Interest,
+    socket: &TcpStream,
+    signal: &Signal,
+    bytes_max: usize,
+    mut call: impl FnMut(&socket2::Socket) -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        let ready = if interest.is_readable() {
+            socket.poll_read_ready(&mut signal.context())
+        } else {
+            socket.poll_write_ready(&mut signal.context())
+        };
+        if let Err(error) = ready!(ready) {
+            return Poll::Ready(Err(error));
+        }
+        let mut short = None;
+        let done = socket.try_io(interest, || match call(&SockRef::from(socket))? {
+            bytes if 0 < bytes && bytes < bytes_max => {
+                short = Some(bytes);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            bytes => Ok(bytes),
+        });
+        match (short, done) {
+            (Some(bytes), _) => return Poll::Ready(Ok(bytes)),
+            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+            (None, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            (None, done) => return Poll::Ready(done),
+        }
+    }
+}
+
+/// What an error of the system means for a stream.
+fn reason(error: &io::Error) -> CloseReason {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => CloseReason::Refused,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => {
+            CloseReason::Unreachable
+        }
+        io::ErrorKind::TimedOut => CloseReason::TimedOut,
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected => CloseReason::Reset,
+        _ => CloseReason::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_have_a_meaning() {
+        let meaning = |kind: io::ErrorKind| reason(&kind.into());
+        assert_eq!(meaning(io::ErrorKind::ConnectionRefused), CloseReason::Refused);
+        assert_eq!(meaning(io::ErrorKind::HostUnreachable), CloseReason::Unreachable);
+        assert_eq!(meaning(io::ErrorKind::NetworkUnreachable), CloseReason::Unreachable);
+        assert_eq!(meaning(io::ErrorKind::TimedOut), CloseReason::TimedOut);
+        assert_eq!(meaning(io::ErrorKind::BrokenPipe), CloseReason::Reset);
+        assert_eq!(meaning(io::ErrorKind::AddrNotAvailable), CloseReason::Failed);
+        assert_eq!(reason(&io::Error::from_raw_os_error(24)), CloseReason::Failed, "too many open files");
+    }
+}

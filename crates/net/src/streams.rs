@@ -1,0 +1,109 @@
+//! All streams of a driver, by slot and by name, and which of them have something to report.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use annulus_core::{ListenerId, StreamId};
+use slab::Slab;
+use tokio::net::TcpStream;
+
+use crate::ready::{Ready, Signal, Token};
+use crate::stream::Stream;
+
+/// All streams of a driver.
+#[derive(Default)]
+pub(crate) struct Streams {
+    slots: Slab<Stream>,
+    names: HashMap<StreamId, usize>,
+    reports: VecDeque<(usize, StreamId)>,
+    accepted: u64,
+}
+
+impl Streams {
+    /// Takes in a stream that a peer opened.
+    pub(crate) fn accept(
+        &mut self,
+        index: usize,
+        listener: ListenerId,
+        socket: TcpStream,
+        ready: &Arc<Ready>,
+    ) -> (usize, StreamId) {
+        let id = StreamId::accepted(self.accepted).in_service(listener.service());
+        self.accepted += 1;
+        let signal = Signal::new(ready, Token::Stream(self.slots.vacant_key()));
+        (self.insert(Stream::accepted(id, index, socket, signal)), id)
+    }
+
+    /// Opens a stream for the machine. A number in use is a bug of the machine and opens nothing.
+    pub(crate) fn open(&mut self, id: StreamId, to: SocketAddr, from: Option<IpAddr>, ready: &Arc<Ready>) {
+        if self.names.contains_key(&id) {
+            tracing::error!(stream = %id, "the machine opened a stream under a number in use");
+            return;
+        }
+        let signal = Signal::new(ready, Token::Stream(self.slots.vacant_key()));
+        let stream = Stream::connecting(id, to, from, signal);
+        stream.signal.raise();
+        let slot = self.insert(stream);
+        self.note(slot);
+    }
+
+    /// Does something to the stream of this name, if it lives, and notes what it has to report.
+    pub(crate) fn with(&mut self, id: StreamId, act: impl FnOnce(&mut Stream)) {
+        if let Some(&slot) = self.names.get(&id) {
+            act(&mut self.slots[slot]);
+            self.note(slot);
+        }
+    }
+
+    /// The stream in this slot, if it is still the one of this name.
+    pub(crate) fn at(&mut self, slot: usize, id: StreamId) -> Option<&mut Stream> {
+        self.slots.get_mut(slot).filter(|stream| stream.id == id)
+    }
+
+    /// The name of the stream in this slot.
+    pub(crate) fn name(&self, slot: usize) -> Option<StreamId> {
+        self.slots.get(slot).map(|stream| stream.id)
+    }
+
+    /// Forgets the stream of this name and hands it over.
+    pub(crate) fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        let slot = self.names.remove(&id)?;
+        Some(self.slots.remove(slot))
+    }
+
+    /// Puts the stream on the list if it has something to report.
+    pub(crate) fn note(&mut self, slot: usize) {
+        let Some(stream) = self.slots.get_mut(slot) else { return };
+        if !stream.reporting && stream.has_report() {
+            stream.reporting = true;
+            self.reports.push_back((slot, stream.id));
+        }
+    }
+
+    /// How many entries the list has.
+    pub(crate) fn reports(&self) -> usize {
+        self.reports.len()
+    }
+
+    /// The oldest entry of the list; the stream may be gone.
+    pub(crate) fn next_report(&mut self) -> Option<(usize, StreamId)> {
+        let (slot, id) = self.reports.pop_front()?;
+        if let Some(stream) = self.at(slot, id) {
+            stream.reporting = false;
+        }
+        Some((slot, id))
+    }
+
+    /// Whether everything written was handed to the system.
+    pub(crate) fn are_flushed(&self) -> bool {
+        self.slots.iter().all(|(_, stream)| stream.is_flushed())
+    }
+
+    fn insert(&mut self, stream: Stream) -> usize {
+        let id = stream.id;
+        let slot = self.slots.insert(stream);
+        self.names.insert(id, slot);
+        slot
+    }
+}

@@ -1,0 +1,201 @@
+//! The conditions a scenario runs under: what the world is like and what goes wrong in it.
+//!
+//! A [`FaultPlan`] says how many faults of each kind there are; the seed says when they happen and to whom. In swarm
+//! mode the seed also draws the plan and the noise: each kind of fault is left out half of the time, since some bugs
+//! show only when one thing goes wrong and the others do not.
+
+use core::time::Duration;
+
+use annulus_core::{Machine, Rng, micros};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::disk::{DiskFate, DiskHealth};
+use crate::fault::Fault;
+use crate::host::HostId;
+use crate::latency::Latency;
+use crate::sim::{Sim, stream_of};
+
+/// What a scenario runs under.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conditions {
+    /// What the world is like.
+    pub config: Config,
+    /// What goes wrong in it.
+    pub faults: FaultPlan,
+}
+
+impl Conditions {
+    /// Conditions that are drawn: the noise of the network, and which faults there are and how many.
+    #[must_use]
+    pub fn swarm(rng: &mut Rng) -> Self {
+        let mut config = Config::default();
+        let micros = Duration::from_micros;
+        config.network.latency = match rng.below(5) {
+            0 => Latency::Constant(micros(rng.between(50, 40_000))),
+            1 => Latency::Uniform(micros(50), micros(rng.between(100, 40_000))),
+            2 => Latency::LogNormal { median: micros(rng.between(200, 10_000)), sigma: rng.unit() },
+            3 => Latency::Plane { per_unit: micros(rng.between(1, 40)) },
+            _ => Latency::Sphere { antipode: micros(rng.between(1_000, 60_000)) },
+        };
+        config.network.loss = sometimes(rng, 0.3);
+        config.network.duplicate = sometimes(rng, 0.3);
+        config.network.reorder = sometimes(rng, 0.3);
+        config.network.jitter = micros((sometimes(rng, 1.0) * 20_000.0) as u64);
+        config.stream.odd_chunks = sometimes(rng, 1.0);
+        config.disk.failure = sometimes(rng, 0.2);
+        config.host.wake_late_max = micros((sometimes(rng, 1.0) * 10_000.0) as u64);
+        Self { config, faults: FaultPlan::swarm(rng) }
+    }
+}
+
+/// How many faults of each kind happen while faults are allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FaultPlan {
+    /// Hosts crash and come back; half of them lose power, and with it what was not synced.
+    pub crashes: u32,
+    /// Disks are lost with a crash.
+    pub disks_lost: u32,
+    /// The network falls apart into two or three parts and heals.
+    pub partitions: u32,
+    /// One direction between two hosts is cut and mended.
+    pub cuts: u32,
+    /// Processes stand still and go on.
+    pub suspensions: u32,
+    /// Machines sleep and wake.
+    pub sleeps: u32,
+    /// Wall clocks jump by up to a day.
+    pub wall_jumps: u32,
+    /// Hosts become slow and recover.
+    pub slow_hosts: u32,
+    /// Disks become full or broken and recover.
+    pub disk_faults: u32,
+    /// All clocks drift by up to so many parts per million, in both directions.
+    pub drift_ppm: u32,
+}
+
+impl FaultPlan {
+    /// A plan that is drawn.
+    #[must_use]
+    pub fn swarm(rng: &mut Rng) -> Self {
+        let mut some = |most| if rng.chance(0.5) { rng.between(1, most) as u32 } else { 0 };
+        Self {
+            crashes: some(10),
+            disks_lost: some(2),
+            partitions: some(4),
+            cuts: some(8),
+            suspensions: some(6),
+            sleeps: some(4),
+            wall_jumps: some(6),
+            slow_hosts: some(4),
+            disk_faults: some(3),
+            drift_ppm: some(50_000),
+        }
+    }
+
+    /// Puts the faults of the plan into a simulation, each somewhere within the next `during`. Whatever is still
+    /// wrong then, [`Fault::Calm`] mends.
+    pub fn schedule<M: Machine>(&self, seed: u64, sim: &mut Sim<M>, during: Duration) {
+        let mut dice =
+            Dice { rng: Rng::from_number(seed, stream_of::FAULTS), during, hosts: sim.len() as u64 };
+        if dice.hosts == 0 {
+            return;
+        }
+        for _ in 0..self.crashes {
+            let (host, power) = (dice.host(), dice.rng.chance(0.5));
+            let disk = if power { DiskFate::UnsyncedLost } else { DiskFate::Kept };
+            dice.span(sim, Fault::Crash { host, power, disk }, Fault::Start(host));
+        }
+        for _ in 0..self.disks_lost {
+            let host = dice.host();
+            dice.span(sim, Fault::Crash { host, power: true, disk: DiskFate::Lost }, Fault::Start(host));
+        }
+        for _ in 0..self.partitions {
+            let groups = dice.groups(sim);
+            dice.span(sim, Fault::Partition(groups), Fault::Heal);
+        }
+        for _ in 0..self.cuts {
+            let (from, to) = (dice.host(), dice.host());
+            dice.span(sim, Fault::Cut { from, to }, Fault::Mend { from, to });
+        }
+        for _ in 0..self.suspensions {
+            let host = dice.host();
+            dice.span(sim, Fault::Suspend(host), Fault::Resume(host));
+        }
+        for _ in 0..self.sleeps {
+            let host = dice.host();
+            dice.span(sim, Fault::Sleep(host), Fault::Resume(host));
+        }
+        self.schedule_slowness(sim, &mut dice);
+    }
+
+    fn schedule_slowness<M: Machine>(&self, sim: &mut Sim<M>, dice: &mut Dice) {
+        for _ in 0..self.wall_jumps {
+            const DAY_MICROS: u64 = 86_400_000_000;
+            let (host, at) = (dice.host(), dice.moment());
+            let micros = dice.rng.below(2 * DAY_MICROS) as i64 - DAY_MICROS as i64;
+            sim.after(at, Fault::JumpWall { host, micros });
+        }
+        for _ in 0..self.slow_hosts {
+            let (host, delay) = (dice.host(), Duration::from_micros(dice.rng.between(100, 50_000)));
+            dice.span(sim, Fault::Slow { host, delay }, Fault::Slow { host, delay: Duration::ZERO });
+        }
+        for _ in 0..self.disk_faults {
+            let host = dice.host();
+            let health = if dice.rng.chance(0.5) { DiskHealth::Full } else { DiskHealth::Broken };
+            dice.span(sim, Fault::Disk { host, health }, Fault::Disk { host, health: DiskHealth::Good });
+        }
+        if self.drift_ppm > 0 {
+            for host in sim.hosts() {
+                let ppm = dice.rng.between(0, 2 * u64::from(self.drift_ppm)) as i32 - self.drift_ppm as i32;
+                sim.after(Duration::ZERO, Fault::Drift { host, ppm });
+            }
+        }
+    }
+}
+
+/// Draws when faults happen and to whom.
+struct Dice {
+    rng: Rng,
+    during: Duration,
+    hosts: u64,
+}
+
+impl Dice {
+    fn host(&mut self) -> HostId {
+        HostId::new(self.rng.below(self.hosts) as u32)
+    }
+
+    fn moment(&mut self) -> Duration {
+        self.rng.duration_below(self.during)
+    }
+
+    /// A fault and its end. Most are short, so that several fit into a run; some last.
+    fn span<M: Machine>(&mut self, sim: &mut Sim<M>, begin: Fault, end: Fault) {
+        let at = self.moment();
+        let most = if self.rng.chance(0.7) { micros(self.during) / 20 } else { micros(self.during) / 2 };
+        let lasts = Duration::from_micros(self.rng.below(most));
+        sim.after(at, begin);
+        if at + lasts < self.during {
+            sim.after(at + lasts, end);
+        }
+    }
+
+    fn groups<M: Machine>(&mut self, sim: &Sim<M>) -> Vec<Vec<HostId>> {
+        let parts = self.rng.between(2, 3);
+        let mut groups = vec![Vec::new(); parts as usize - 1];
+        for host in sim.hosts() {
+            let part = self.rng.below(parts) as usize;
+            if let Some(group) = groups.get_mut(part) {
+                group.push(host);
+            }
+        }
+        groups
+    }
+}
+
+/// Zero half of the time, else uniform up to `most`.
+fn sometimes(rng: &mut Rng, most: f64) -> f64 {
+    let (on, much) = (rng.chance(0.5), rng.unit());
+    if on { much * most } else { 0.0 }
+}

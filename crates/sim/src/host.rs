@@ -1,0 +1,233 @@
+//! One host: a machine, its clocks, its endpoints, and what waits for it.
+
+use core::fmt;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use annulus_core::{ListenerId, Machine, RequestId, SocketId, StreamId};
+use serde::Serialize;
+
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::stats::HostStats;
+use crate::stream::EndKey;
+
+/// A host of the simulation; hosts are numbered from 0 in the order they are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct HostId(u32);
+
+impl HostId {
+    /// The host of this number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number, as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for HostId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "h{}", self.0)
+    }
+}
+
+/// What a host is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostState {
+    /// It has no power: nothing answers.
+    Off,
+    /// Its process has ended: the kernel resets streams that come to it and drops datagrams.
+    Down,
+    /// Its machine reads its state from the store and gets nothing else yet.
+    Loading,
+    /// Its machine runs.
+    Up,
+    /// Its process stands still; the kernel goes on.
+    Suspended,
+    /// The whole machine sleeps: nothing answers and its clocks stand still.
+    Asleep,
+}
+
+/// How a host is made.
+#[derive(Clone, Debug, Default)]
+pub struct HostSpec {
+    /// Addresses beside the one every host has (10.x.y.z by its number). The first of a family is used to send.
+    pub addresses: Vec<IpAddr>,
+    /// The broadcast domain it is in.
+    pub domain: u16,
+    /// Whether it stays off until it is started by a fault or a step.
+    pub off: bool,
+}
+
+/// What a machine is made from, at the first start and at every other.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth<'a> {
+    /// For which host.
+    pub host: HostId,
+    /// Decides everything the machine draws; another one at each start.
+    pub seed: annulus_core::Seed,
+    /// The host's own IPv4 address.
+    pub address: IpAddr,
+    /// Its other addresses.
+    pub addresses: &'a [IpAddr],
+    /// How often this host was started before.
+    pub starts: u32,
+}
+
+/// A bound datagram socket.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) id: SocketId,
+    pub(crate) addr: SocketAddr,
+    pub(crate) broadcast: Box<[SocketAddr]>,
+}
+
+/// A bound listener.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    pub(crate) id: ListenerId,
+    pub(crate) addr: SocketAddr,
+    pub(crate) streams_max: usize,
+    pub(crate) streams: usize,
+}
+
+/// Something that waits for a host that cannot take it yet.
+pub(crate) enum Waiting<C> {
+    /// The datagram in this slot.
+    Datagram(u32),
+    /// News of a stream.
+    Stream(EndKey),
+    /// A command.
+    Command(RequestId, C),
+    /// The wish that it stops.
+    Stop,
+}
+
+/// What few hosts need, allotted when one does.
+pub(crate) struct Extra<C> {
+    pub(crate) streams: BTreeMap<StreamId, EndKey>,
+    pub(crate) accepted: u64,
+    pub(crate) last_port: u16,
+    /// Store answers wait apart: a machine that loads gets them and nothing else.
+    pub(crate) stored: VecDeque<u32>,
+    pub(crate) waiting: VecDeque<Waiting<C>>,
+    pub(crate) datagrams_waiting: usize,
+    pub(crate) slow_micros: u64,
+    pub(crate) busy_until: u64,
+    pub(crate) drain_queued: bool,
+    pub(crate) line_free_at: u64,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl<C> Default for Extra<C> {
+    fn default() -> Self {
+        Self {
+            streams: BTreeMap::new(),
+            accepted: 0,
+            last_port: 0,
+            stored: VecDeque::new(),
+            waiting: VecDeque::new(),
+            datagrams_waiting: 0,
+            slow_micros: 0,
+            busy_until: 0,
+            drain_queued: false,
+            line_free_at: 0,
+            addresses: Vec::new(),
+        }
+    }
+}
+
+/// One host.
+pub(crate) struct Host<M: Machine> {
+    pub(crate) machine: Option<M>,
+    pub(crate) clock: Clock,
+    /// The moment for which a wake-up is in the queue; `u64::MAX` if none is.
+    pub(crate) wake_at: u64,
+    /// The moment of the last wake-up, and how often in a row it was the same.
+    pub(crate) woken: (u64, u32),
+    /// Counts lives: what belongs to an earlier one is dropped.
+    pub(crate) life: u32,
+    /// Store operations under way.
+    pub(crate) ops: u32,
+    pub(crate) domain: u16,
+    pub(crate) state: HostState,
+    /// Whether the store has not yet answered what was asked at the start.
+    pub(crate) loading: bool,
+    pub(crate) stopping: bool,
+    pub(crate) sockets: Box<[Binding]>,
+    pub(crate) listeners: Box<[Listening]>,
+    pub(crate) disk: Option<Box<Disk>>,
+    pub(crate) extra: Option<Box<Extra<M::Command>>>,
+    pub(crate) stats: HostStats,
+}
+
+impl<M: Machine> Host<M> {
+    pub(crate) fn new(clock: Clock, domain: u16) -> Self {
+        Self {
+            machine: None,
+            clock,
+            wake_at: u64::MAX,
+            woken: (0, 0),
+            life: 0,
+            ops: 0,
+            domain,
+            state: HostState::Off,
+            loading: false,
+            stopping: false,
+            sockets: Box::default(),
+            listeners: Box::default(),
+            disk: None,
+            extra: None,
+            stats: HostStats::default(),
+        }
+    }
+
+    pub(crate) fn extra(&mut self) -> &mut Extra<M::Command> {
+        self.extra.get_or_insert_default()
+    }
+
+    pub(crate) fn disk(&mut self) -> &mut Disk {
+        self.disk.get_or_insert_default()
+    }
+
+    /// Whether the kernel answers what comes from the network.
+    pub(crate) fn answers(&self) -> bool {
+        !matches!(self.state, HostState::Off | HostState::Asleep)
+    }
+
+    /// Whether the process runs and has finished what it took last.
+    #[inline]
+    pub(crate) fn is_free(&self, at: u64) -> bool {
+        matches!(self.state, HostState::Up | HostState::Loading)
+            && self.extra.as_ref().is_none_or(|extra| extra.busy_until <= at)
+    }
+
+    /// Whether its machine can take something from outside now.
+    #[inline]
+    pub(crate) fn is_ready(&self, at: u64) -> bool {
+        self.state == HostState::Up
+            && self.extra.as_ref().is_none_or(|extra| extra.busy_until <= at && extra.waiting.is_empty())
+    }
+
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.addresses)
+    }
+
+    /// The end of a stream that its machine calls by this number.
+    pub(crate) fn stream(&self, stream: StreamId) -> Option<EndKey> {
+        self.extra.as_ref()?.streams.get(&stream).copied()
+    }
+}
+
+/// Whether something bound to one address gets what is sent to another. All addresses of a family are covered by
+/// its unspecified one; IPv6's covers IPv4 too, as on most systems.
+pub(crate) fn covers(bound: SocketAddr, to: SocketAddr) -> bool {
+    bound == to
+        || (bound.port() == to.port() && bound.ip().is_unspecified() && (bound.is_ipv6() || to.is_ipv4()))
+}

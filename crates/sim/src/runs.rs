@@ -1,0 +1,47 @@
+//! Many runs of one scenario over all cores, reported in the order of their seeds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::scenario::{Lines, Report, Scenario, run};
+
+/// Runs the seeds from `first` on, `count` of them, on `threads` threads; `report` gets what became of each, in the
+/// order of the seeds and as soon as that order allows.
+pub fn run_many<S: Scenario>(
+    scenario: &S,
+    first: u64,
+    count: u64,
+    threads: usize,
+    mut report: impl FnMut(Report),
+) {
+    let next = AtomicU64::new(0);
+    let (sender, receiver) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count {
+                        break;
+                    }
+                    let done = run(scenario, first.wrapping_add(index), Lines::default());
+                    if sender.send((index, done)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let (mut early, mut due) = (BTreeMap::new(), 0);
+        for (index, done) in receiver {
+            early.insert(index, done);
+            while let Some(done) = early.remove(&due) {
+                report(done);
+                due += 1;
+            }
+        }
+    });
+}

@@ -1,0 +1,198 @@
+//! Scenarios: a world, what goes wrong in it, and what must hold all the same.
+//!
+//! A run has two phases. In the first, faults happen and the checker looks at safety: nothing that must never happen
+//! happens. Then everything is mended ([`Fault::Calm`]) and the system must converge within a stated bound.
+
+use core::time::Duration;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use annulus_core::Machine;
+use serde::Serialize;
+
+use crate::errors::watched;
+use crate::fault::Fault;
+use crate::observer::{Observer, Verdict, Violation};
+use crate::sim::Sim;
+use crate::stats::Stats;
+
+/// Looks at all nodes from outside.
+#[expect(unused_variables, reason = "the names are for who implements one")]
+pub trait Checker<M: Machine>: Observer<M> {
+    /// Called now and then in both phases, and at the end: what must hold at any moment.
+    ///
+    /// # Errors
+    /// If it does not hold.
+    fn check(&mut self, sim: &Sim<M>) -> Verdict {
+        Ok(())
+    }
+
+    /// The faults have stopped.
+    fn on_calm(&mut self, sim: &Sim<M>) {}
+
+    /// Whether the system has converged since.
+    ///
+    /// # Errors
+    /// Who has not yet, in a sentence; it is told if the time runs out.
+    fn converged(&mut self, sim: &Sim<M>) -> Result<(), String>;
+}
+
+/// A world that is ready to run.
+pub struct Setup<M: Machine, C> {
+    /// The world, with its faults scheduled.
+    pub sim: Sim<M>,
+    /// Who watches it.
+    pub checker: C,
+    /// How long faults happen.
+    pub faults_for: Duration,
+    /// How long the system may take to converge when they have stopped.
+    pub converge_within: Duration,
+    /// What was chosen, for the report.
+    pub settings: serde_json::Value,
+}
+
+/// A kind of world and what must hold in it. One value of it makes a run for every seed.
+pub trait Scenario: Sync {
+    /// What runs on the hosts.
+    type Machine: Machine;
+    /// Who watches.
+    type Checker: Checker<Self::Machine>;
+
+    /// What it is called on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Makes the world for a seed.
+    ///
+    /// # Errors
+    /// If the settings make no world.
+    fn setup(&self, seed: u64) -> Result<Setup<Self::Machine, Self::Checker>, Violation>;
+}
+
+/// Where the lines of a trace go, if anywhere.
+#[derive(Default)]
+pub struct Lines {
+    /// Readable ones.
+    pub readable: Option<Box<dyn Write>>,
+    /// JSON ones.
+    pub json: Option<Box<dyn Write>>,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Which scenario.
+    pub scenario: &'static str,
+    /// Which seed.
+    pub seed: u64,
+    /// How many hosts there were.
+    pub nodes: usize,
+    /// Whether nothing was violated.
+    pub ok: bool,
+    /// What was, in a sentence.
+    pub violation: Option<String>,
+    /// The hash of everything that happened.
+    pub trace_hash: String,
+    /// Virtual time that has passed.
+    pub virtual_seconds: f64,
+    /// How long it took to converge after the faults; `None` if it never did.
+    pub converged_after_seconds: Option<f64>,
+    /// What was counted.
+    #[serde(flatten)]
+    pub stats: Stats,
+    /// What the scenario had chosen.
+    pub settings: serde_json::Value,
+}
+
+impl Report {
+    fn failed(scenario: &'static str, seed: u64, violation: String) -> Self {
+        Self {
+            scenario,
+            seed,
+            nodes: 0,
+            ok: false,
+            violation: Some(violation),
+            trace_hash: String::new(),
+            virtual_seconds: 0.0,
+            converged_after_seconds: None,
+            stats: Stats::default(),
+            settings: serde_json::Value::Null,
+        }
+    }
+}
+
+/// How often [`Checker::check`] is called.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often [`Checker::converged`] is asked.
+const CONVERGED_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs a scenario under one seed. A panic and a log of level ERROR are violations like any other.
+pub fn run<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
+    let (run, logged) = watched(|| catch_unwind(AssertUnwindSafe(|| run_unwatched(scenario, seed, lines))));
+    let mut report = run.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+        Report::failed(scenario.name(), seed, format!("a machine panicked: {text}"))
+    });
+    if let Some(text) = logged.filter(|_| report.ok) {
+        report.ok = false;
+        report.violation = Some(format!("an error was logged: {text}"));
+    }
+    report
+}
+
+fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
+    let mut setup = match scenario.setup(seed) {
+        Ok(setup) => setup,
+        Err(violation) => return Report::failed(scenario.name(), seed, violation.text),
+    };
+    if let Some(writer) = lines.readable {
+        setup.sim.trace_to(writer, false);
+    }
+    if let Some(writer) = lines.json {
+        setup.sim.trace_to(writer, true);
+    }
+    let outcome = both_phases(&mut setup);
+    let sim = &mut setup.sim;
+    let violation = outcome.as_ref().err().map(|violation| violation.text.clone());
+    let violation = violation
+        .or_else(|| sim.finish_trace().err().map(|error| format!("the trace is not whole: {error}")));
+    Report {
+        scenario: scenario.name(),
+        seed,
+        nodes: sim.len(),
+        ok: violation.is_none(),
+        violation,
+        trace_hash: sim.trace_hash().to_string(),
+        virtual_seconds: sim.elapsed().as_secs_f64(),
+        converged_after_seconds: outcome.ok().map(|after| after.as_secs_f64()),
+        stats: *sim.stats(),
+        settings: setup.settings,
+    }
+}
+
+/// Gives how long it took to converge.
+fn both_phases<M: Machine, C: Checker<M>>(setup: &mut Setup<M, C>) -> Result<Duration, Violation> {
+    let Setup { sim, checker, .. } = setup;
+    let end = sim.elapsed() + setup.faults_for;
+    while sim.elapsed() < end {
+        sim.run_until((sim.elapsed() + CHECK_EVERY).min(end), checker)?;
+        checker.check(sim)?;
+    }
+    sim.fault(Fault::Calm);
+    sim.run_for(Duration::ZERO, checker)?;
+    checker.on_calm(sim);
+    let calm = sim.elapsed();
+    loop {
+        let took = sim.elapsed() - calm;
+        let Err(missing) = checker.converged(sim) else {
+            checker.check(sim)?;
+            return Ok(took);
+        };
+        if took >= setup.converge_within {
+            let within = setup.converge_within;
+            return Err(Violation::new(format!("not converged {within:?} after the faults: {missing}")));
+        }
+        sim.run_for(CONVERGED_EVERY, checker)?;
+    }
+}

@@ -1,0 +1,3 @@
+//! The scenarios: one file for each protocol.
+
+pub mod ping;

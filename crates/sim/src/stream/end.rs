@@ -1,0 +1,236 @@
+//! One end of a connection: its buffers and numbers.
+//!
+//! Bytes are numbered from 0 in each direction; the FIN counts as one more behind the last of them.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use annulus_core::{CloseReason, ListenerId, StreamId};
+
+use crate::host::HostId;
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing has reached it yet.
+    #[default]
+    Idle,
+    /// It has asked for the connection.
+    SynSent,
+    /// It has granted the connection and waits for a sign that this was heard.
+    SynReceived,
+    /// The connection stands.
+    Open,
+    /// The kernel has forgotten it: whatever comes is answered with a reset.
+    Gone,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) host: HostId,
+    pub(crate) stream: StreamId,
+    pub(crate) addr: SocketAddr,
+    pub(crate) phase: Phase,
+    pub(crate) listener: Option<ListenerId>,
+
+    /// Whether a machine holds it; without one the kernel brings to an end what it has taken.
+    pub(crate) held: bool,
+    /// Whether the machine was told that it stands.
+    pub(crate) told: bool,
+    pub(crate) pump_queued: bool,
+    pub(crate) credit: usize,
+    /// Written by the machine, not yet taken by the kernel.
+    pub(crate) unsent: VecDeque<u8>,
+    /// Whether the machine has said that no more comes.
+    pub(crate) finish: bool,
+    /// Bytes taken that the machine was not told of.
+    pub(crate) taken_untold: usize,
+    pub(crate) fin_told: bool,
+    pub(crate) finished_told: bool,
+    /// What the machine is to be told when it is over.
+    pub(crate) closed: Option<CloseReason>,
+
+    /// Taken by the kernel, not confirmed by the peer.
+    pub(crate) outgoing: VecDeque<u8>,
+    /// Bytes the kernel has ever taken.
+    pub(crate) taken: u64,
+    pub(crate) fin_taken: bool,
+    /// The first number that the peer has not confirmed, and the next to send.
+    pub(crate) unconfirmed: u64,
+    pub(crate) next: u64,
+    /// The first number that the peer has no room for.
+    pub(crate) edge: u64,
+    /// Since when the peer has confirmed nothing though there is something to confirm.
+    pub(crate) silent_since: u64,
+    pub(crate) retransmit_at: u64,
+    pub(crate) retransmit_queued: bool,
+    pub(crate) retries: u32,
+    pub(crate) repeated_acks: u32,
+    pub(crate) round_trip: u64,
+    /// Segments do not overtake each other: none arrives before this.
+    pub(crate) last_arrival: u64,
+
+    /// Arrived in order, not yet read.
+    pub(crate) incoming: VecDeque<u8>,
+    /// The next number to arrive.
+    pub(crate) expected: u64,
+    pub(crate) fin_arrived: bool,
+    /// Bytes the machine has ever got.
+    pub(crate) read: u64,
+    /// The edge the peer was told last.
+    pub(crate) edge_told: u64,
+}
+
+impl Default for End {
+    fn default() -> Self {
+        Self {
+            host: HostId::new(0),
+            stream: StreamId::default(),
+            addr: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            phase: Phase::Idle,
+            listener: None,
+            held: false,
+            told: false,
+            pump_queued: false,
+            credit: 0,
+            unsent: VecDeque::new(),
+            finish: false,
+            taken_untold: 0,
+            fin_told: false,
+            finished_told: false,
+            closed: None,
+            outgoing: VecDeque::new(),
+            taken: 0,
+            fin_taken: false,
+            unconfirmed: 0,
+            next: 0,
+            edge: 0,
+            silent_since: 0,
+            retransmit_at: 0,
+            retransmit_queued: false,
+            retries: 0,
+            repeated_acks: 0,
+            round_trip: 0,
+            last_arrival: 0,
+            incoming: VecDeque::new(),
+            expected: 0,
+            fin_arrived: false,
+            read: 0,
+            edge_told: 0,
+        }
+    }
+}
+
+/// What arrived, as the receiving end sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    /// Whether there was something the machine may want.
+    pub(crate) news: bool,
+    /// Whether the peer should hear what has arrived so far.
+    pub(crate) answer: bool,
+}
+
+impl End {
+    /// The number behind the last that will be sent, as far as is known.
+    pub(crate) fn limit(&self) -> u64 {
+        self.taken + u64::from(self.fin_taken)
+    }
+
+    /// Whether the peer has confirmed all that was taken.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.unconfirmed == self.limit()
+    }
+
+    /// Whether nothing is left to do, given what has become of the other end.
+    pub(crate) fn is_over(&self, peer: Phase) -> bool {
+        match self.phase {
+            Phase::Idle => true,
+            Phase::Gone => !self.held,
+            Phase::SynSent | Phase::SynReceived => false,
+            Phase::Open => !self.held && self.is_confirmed() && (self.fin_arrived || peer == Phase::Gone),
+        }
+    }
+
+    /// The kernel takes what it has room for. True if it took anything.
+    pub(crate) fn take(&mut self, buffer_bytes: usize) -> bool {
+        if self.phase != Phase::Open {
+            return false;
+        }
+        let room = buffer_bytes.saturating_sub(self.outgoing.len()).min(self.unsent.len());
+        self.outgoing.extend(self.unsent.drain(..room));
+        self.taken += room as u64;
+        self.taken_untold += room;
+        let fin = self.finish && self.unsent.is_empty() && !self.fin_taken;
+        self.fin_taken |= fin;
+        room > 0 || fin
+    }
+
+    /// The next piece to send: how long it may be and whether the FIN goes with it; `None` if nothing can go.
+    pub(crate) fn next_piece(&self, segment_bytes: usize) -> Option<(usize, bool)> {
+        if self.next >= self.limit() {
+            return None;
+        }
+        let left = self.taken.saturating_sub(self.next) as usize;
+        let window = self.edge.saturating_sub(self.next) as usize;
+        let length = left.min(segment_bytes).min(window);
+        if length == 0 && left > 0 {
+            return None;
+        }
+        Some((length, self.fin_taken && length == left))
+    }
+
+    /// Takes in a confirmation. True if it confirmed something new.
+    pub(crate) fn confirm(&mut self, ack: u64, edge: u64, at: u64) -> bool {
+        let idle = self.next == self.unconfirmed;
+        self.edge = self.edge.max(edge);
+        if ack <= self.unconfirmed || ack > self.limit() {
+            if idle {
+                self.silent_since = at; // It answers probes: it lives, it just does not read.
+            }
+            return false;
+        }
+        let bytes = ack.min(self.taken).saturating_sub(self.unconfirmed.min(self.taken)) as usize;
+        self.outgoing.drain(..bytes);
+        self.unconfirmed = ack;
+        self.next = self.next.max(ack);
+        self.silent_since = at;
+        self.retries = 0;
+        self.repeated_acks = 0;
+        true
+    }
+
+    /// Takes in data and FIN.
+    pub(crate) fn arrive(&mut self, sequence: u64, bytes: &[u8], fin: bool, buffer_bytes: usize) -> Arrived {
+        if bytes.is_empty() && !fin {
+            return Arrived { news: false, answer: false };
+        }
+        let known = self.expected.saturating_sub(sequence) as usize;
+        if sequence > self.expected || self.fin_arrived || (known >= bytes.len() && !fin) {
+            return Arrived { news: false, answer: true };
+        }
+        let fresh = &bytes[known.min(bytes.len())..];
+        let room = buffer_bytes.saturating_sub(self.incoming.len()).min(fresh.len());
+        self.incoming.extend(&fresh[..room]);
+        self.expected += room as u64;
+        let ends = fin && self.expected == sequence + bytes.len() as u64;
+        if ends {
+            self.fin_arrived = true;
+            self.expected += 1;
+        }
+        Arrived { news: room > 0 || ends, answer: true }
+    }
+
+    /// The first number there is no room for.
+    pub(crate) fn own_edge(&self, buffer_bytes: usize) -> u64 {
+        self.expected + buffer_bytes.saturating_sub(self.incoming.len()) as u64
+    }
+
+    /// Drops all that is buffered.
+    pub(crate) fn forget(&mut self) {
+        self.phase = Phase::Gone;
+        self.unsent = VecDeque::new();
+        self.outgoing = VecDeque::new();
+        self.incoming = VecDeque::new();
+    }
+}

@@ -1,0 +1,26 @@
+//! One file per target; [`TARGETS`] is the list of them.
+
+mod id_parse;
+mod ping_datagram;
+mod ping_life;
+mod ping_stream;
+mod wire_reader;
+
+/// A function to feed with bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// What `fuzz/run` and the folder of its corpus call it.
+    pub name: &'static str,
+    /// Panics if the bytes break a promise.
+    pub run: fn(&[u8]),
+}
+
+/// All targets, by name.
+pub const TARGETS: &[Target] = &[
+    Target { name: "id_parse", run: id_parse::run },
+    Target { name: "node_life", run: ping_life::run_node },
+    Target { name: "ping_datagram", run: ping_datagram::run },
+    Target { name: "ping_life", run: ping_life::run },
+    Target { name: "ping_stream", run: ping_stream::run },
+    Target { name: "wire_reader", run: wire_reader::run },
+];
