@@ -104,7 +104,7 @@ impl Default for Config {
             queue_max: 16_384,
             queue_bytes_max: 1 << 30,
             memory_bytes_max: 32 << 20,
-            unsent_bytes_max: 1 << 20,
+            unsent_bytes_max: 512 << 10,
             seen_max: 100_000,
             boxes_max: 65_536,
             known_max: 1024,

@@ -289,7 +289,11 @@ impl Mesh {
         let Some(link) = self.links.get_mut(stream) else { return };
         let Role::Up { nid, .. } = link.role else { return };
         link.role = Role::Leaving { nid };
-        let waiting: Vec<_> = link.backlog.drain(..).collect();
+        let mut waiting: Vec<_> = link.backlog.drain(..).collect();
+        if let Some((line, ..)) = link.part.take() {
+            // The end of a frame that is half written will never come: the peer drops it.
+            waiting.push(line);
+        }
         out.finish(stream);
         self.alarms.set(Alarm::Handshake(stream), now.mono + HANDSHAKE);
         self.gone(now, nid, why, out);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::frames::Frames;
-use super::message::Here;
+use super::message::{Here, Message};
 use super::nid::Nid;
 use super::queue::Line;
 use super::routes::Direction;
@@ -55,6 +55,8 @@ pub(super) struct Link {
     /// Written and not taken by the kernel yet: whose frame, and how much of it.
     writing: VecDeque<(Option<Line>, usize)>,
     unsent_bytes: usize,
+    /// The message that is only partly written, and how much of its frame is.
+    pub(super) part: Option<(Line, Message, usize)>,
     /// Lines that wait for their turn.
     pub(super) backlog: VecDeque<Line>,
 }
@@ -78,6 +80,7 @@ impl Link {
             owed_bytes: 0,
             writing: VecDeque::new(),
             unsent_bytes: 0,
+            part: None,
             backlog: VecDeque::new(),
         }
     }
@@ -87,12 +90,12 @@ impl Link {
         if let Role::Up { nid, .. } = self.role { Some(nid) } else { None }
     }
 
-    /// Whether a frame of so many bytes may be written now. One frame always may: the largest is larger than the
-    /// limit.
-    pub(super) fn has_room(&self, bytes: usize, unsent_bytes_max: usize) -> bool {
-        self.unsent_bytes == 0 || self.unsent_bytes + bytes <= unsent_bytes_max
+    /// How many bytes may be written now.
+    pub(super) fn room(&self, unsent_bytes_max: usize) -> usize {
+        unsent_bytes_max.saturating_sub(self.unsent_bytes)
     }
 
+    /// `bytes` were written; with them the frame of `line` ends, if one does.
     pub(super) fn wrote(&mut self, line: Option<Line>, bytes: usize) {
         self.writing.push_back((line, bytes));
         self.unsent_bytes += bytes;
@@ -120,7 +123,8 @@ impl Link {
 
     /// Every line that this connection has not delivered.
     pub(super) fn lines(&self) -> impl Iterator<Item = Line> + '_ {
-        self.writing.iter().filter_map(|(line, _)| *line).chain(self.backlog.iter().copied())
+        let written = self.writing.iter().filter_map(|(line, _)| *line);
+        written.chain(self.part.iter().map(|(line, ..)| *line)).chain(self.backlog.iter().copied())
     }
 }
 

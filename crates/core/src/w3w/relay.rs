@@ -6,7 +6,7 @@ use super::machine::{Mesh, Out};
 use super::message::{Message, SeenKey};
 use super::nid::{Key, Nid};
 use super::queue::{Entry, Line};
-use super::wire::{HEADER_BYTES, LENGTH_BYTES, encode_message};
+use super::wire::LENGTH_BYTES;
 use super::{Event, SentState};
 use crate::ring::{clockwise, closer};
 use crate::tag::StreamId;
@@ -163,25 +163,36 @@ impl Mesh {
 
     /// Writes to a connection what waits for it, as long as it takes more.
     pub(super) fn pump(&mut self, now: Now, stream: StreamId, out: Out<'_, '_>) {
+        let unsent_bytes_max = self.config.unsent_bytes_max;
         while let Some(link) = self.links.get_mut(stream) {
-            let Some(&line) = link.backlog.front() else { return };
-            let Some(entry) = self.queue.get(line) else {
-                link.backlog.pop_front();
-                continue;
-            };
-            let bytes = LENGTH_BYTES + HEADER_BYTES + entry.size;
-            if !link.has_room(bytes, self.config.unsent_bytes_max) {
+            let room = link.room(unsent_bytes_max);
+            if room == 0 {
                 return self.queue.shed(self.config.memory_bytes_max);
             }
-            let Some(message) = &entry.message else { return self.fetch(line, out) };
-            let was_idle = !link.is_writing();
-            out.write_with(stream, bytes, |writer| encode_message(message, writer))
-                .expect("a frame is as long as its parts");
-            link.wrote(Some(line), bytes);
-            link.backlog.pop_front();
-            self.counters.messages_written += 1;
-            if was_idle {
-                self.alarms.set(Alarm::Stalled(stream), now.mono + STALL);
+            if let Some((line, message, written)) = link.part.take() {
+                let was_idle = !link.is_writing();
+                let frame_bytes = LENGTH_BYTES + message.body().len();
+                let until = frame_bytes.min(written + room);
+                write_part(stream, &message, written, until, out);
+                link.wrote((until == frame_bytes).then_some(line), until - written);
+                if until == frame_bytes {
+                    self.counters.messages_written += 1;
+                } else {
+                    link.part = Some((line, message, until));
+                }
+                if was_idle {
+                    self.alarms.set(Alarm::Stalled(stream), now.mono + STALL);
+                }
+                continue;
+            }
+            let Some(&line) = link.backlog.front() else { return };
+            match self.queue.get(line).map(|entry| &entry.message) {
+                None => drop(link.backlog.pop_front()),
+                Some(None) => return self.fetch(line, out),
+                Some(Some(message)) => {
+                    link.part = Some((line, message.clone(), 0));
+                    link.backlog.pop_front();
+                }
             }
         }
     }
@@ -268,4 +279,15 @@ impl Mesh {
     pub(super) fn memory_bytes(&self) -> usize {
         self.queue.memory_bytes() + self.delivering_bytes
     }
+}
+
+/// Writes the bytes `from..until` of a message's frame.
+fn write_part(stream: StreamId, message: &Message, from: usize, until: usize, out: Out<'_, '_>) {
+    let length = (message.body().len() as u32).to_be_bytes();
+    let body = &message.body()[from.saturating_sub(LENGTH_BYTES)..until.saturating_sub(LENGTH_BYTES)];
+    out.write_with(stream, until - from, |writer| {
+        writer.bytes(&length[from.min(LENGTH_BYTES)..until.min(LENGTH_BYTES)]);
+        writer.bytes(body);
+    })
+    .expect("the parts are as long as the whole");
 }

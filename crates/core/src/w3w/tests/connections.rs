@@ -540,3 +540,68 @@ fn ma_21a_a_lost_neighbour_is_replaced_by_one_we_heard_of() {
     assert_eq!(dialled, None, "it would have been dropped at once");
     assert!(desk.has("Open") && desk.has("to 127.0.7.146:22000"), "now it is the nearest");
 }
+
+#[test]
+fn mf_2_any_nid_into_any_ring_keeps_it_ascending() {
+    for peers in [&[][..], &[0x40], &[0x40, 0x80], &[0x20, 0x40, 0x60, 0x80]] {
+        for new in [0x01, 0xff, 0x50, 0x40] {
+            let mut desk = Desk::new(&config());
+            for first in peers {
+                desk.call(*first);
+            }
+            desk.call(new);
+            let mut wanted: Vec<u8> = peers.iter().copied().chain([new]).collect();
+            wanted.sort_unstable();
+            wanted.dedup();
+            assert_eq!(desk.peers(), wanted);
+        }
+    }
+}
+
+#[test]
+fn mf_13_an_introduction_is_not_repeated_within_the_hold_down() {
+    let mut desk = Desk::with_max(4);
+    let _ = [0x10, 0x20, 0x30, 0x90].map(|first| desk.dial(first));
+    desk.dial(0xc0);
+    desk.rig.take_log();
+    for _ in 0..20 {
+        let _ = desk.hear(&here(0x20));
+        desk.rig.advance(SECOND * 2);
+    }
+    let told = desk.told();
+    assert!(told.iter().filter(|(about, _)| *about == nid(0x20)).count() <= 2, "{told:?}");
+    assert_eq!(desk.dialled(), None);
+}
+
+#[test]
+fn mf_18_a_wall_clock_that_jumps_changes_no_decision() {
+    let mut desk = Desk::new(&config());
+    let stream = desk.call(0x10);
+    let message = crate::w3w::Message::new(nid(0x77), desk.own(), b"once");
+    desk.message(stream, &message);
+    desk.send(nid(0xa0), b"waits");
+    let day = 86_400_000_000;
+    desk.rig.now.wall = crate::time::Wall::from_micros(desk.rig.now.wall.as_micros() - day);
+    desk.call(0x20);
+    desk.rig.advance(SECOND * 3000);
+    desk.message(stream, &message);
+    assert_eq!((desk.rig.machine.counted().messages_delivered, desk.rig.machine.waiting()), (1, 1));
+    desk.rig.advance(SECOND * 700);
+    assert_eq!(desk.rig.machine.waiting(), 0, "an hour of the other clock");
+    let mut ahead = desk.restart(&config());
+    ahead.rig.command(Command::Known);
+    assert!(ahead.rig.log.last().unwrap().contains("127.0.7.16"));
+}
+
+#[test]
+fn mf_23_a_restart_has_the_same_nid_and_rebuilds_its_ring() {
+    let mut desk = Desk::new(&config());
+    desk.dial(0x10);
+    desk.rig.advance(2 * SECOND);
+    let own = desk.own();
+    let mut again = desk.restart(&config());
+    assert_eq!(again.own(), own);
+    assert!(again.has("Send 0:0 to 127.0.7.16:22000"), "the list is read and told");
+    again.call(0x10);
+    assert_eq!(again.peers(), [0x10]);
+}
