@@ -1,6 +1,6 @@
 //! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
 
-use annulus_core::ping;
+use annulus_core::{ping, w3w};
 use serde_json::Value;
 
 use super::UsageError;
@@ -21,6 +21,8 @@ pub(crate) struct Decode {
 enum Protocol {
     /// Ping, a datagram or what a stream carries in one direction.
     Ping,
+    /// w3w, a HERE datagram or the frames of a connection.
+    W3w,
 }
 
 impl Decode {
@@ -42,6 +44,18 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
                 )
             })?;
             Ok(serde_json::to_value(message)?)
+        }
+        Protocol::W3w => {
+            let messages = w3w::describe(bytes).map_err(|error| {
+                anyhow::anyhow!(
+                    "these {} bytes are neither a HERE nor frames of w3w ({error}): check that they are whole",
+                    bytes.len()
+                )
+            })?;
+            Ok(match &messages[..] {
+                [one] => serde_json::to_value(one)?,
+                several => serde_json::to_value(several)?,
+            })
         }
     }
 }

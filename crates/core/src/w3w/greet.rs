@@ -232,6 +232,8 @@ impl Mesh {
         if first_stays {
             self.drop_link(second);
             out.abort(second);
+            // MA-13: a newcomer displaces nobody; but the first may be dead without our knowing.
+            self.probe(now, first, out);
         } else {
             let moved = self.drop_link(second).map(|link| link.lines().collect::<Vec<_>>());
             self.ring.remove(nid);

@@ -50,6 +50,8 @@ pub(super) struct Link {
     pub(super) is_redial: bool,
     pub(super) frames: Frames,
     pub(super) malformed: u32,
+    /// When the connection was last tried, because it might be dead.
+    pub(super) probed: Instant,
     /// Credit that is not granted yet because memory is short.
     pub(super) owed_bytes: usize,
     /// Written and not taken by the kernel yet: whose frame, and how much of it.
@@ -77,6 +79,7 @@ impl Link {
             is_redial: false,
             frames: Frames::new(body_bytes_max),
             malformed: 0,
+            probed: now,
             owed_bytes: 0,
             writing: VecDeque::new(),
             unsent_bytes: 0,

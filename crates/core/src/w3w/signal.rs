@@ -38,6 +38,15 @@ impl Mesh {
             self.report_clash(now, here, out);
             return Ok(());
         }
+        if let Some(route) = self.ring.get(here.nid)
+            && *route.at.ip() == source
+        {
+            // A peer that announces itself does not know that we are connected: it may have started anew.
+            let stream = route.stream;
+            self.counters.here_ignored += 1;
+            self.probe(now, stream, out);
+            return Ok(());
+        }
         if let Some(reason) = self.no_use(now, here) {
             return Err(self.ignore(reason));
         }
@@ -92,6 +101,21 @@ impl Mesh {
     fn ignore(&mut self, reason: &'static str) -> Refusal {
         self.counters.here_ignored += 1;
         Refusal::Reject(reason)
+    }
+
+    /// Says HERE once more on a connection that may be dead: the peer ignores it, a kernel that knows nothing of the
+    /// connection resets it, and no answer at all ends it as well.
+    pub(super) fn probe(&mut self, now: Now, stream: StreamId, out: Out<'_, '_>) {
+        let frame = here_frame(&self.here());
+        if let Some(link) = self.links.get_mut(stream)
+            && !link.is_writing()
+            && link.part.is_none()
+            && now.mono.since(link.probed) >= HANDSHAKE
+        {
+            link.probed = now.mono;
+            link.wrote(None, frame.len());
+            out.write(stream, &frame);
+        }
     }
 
     /// Why a HERE leads to nothing, if it does.

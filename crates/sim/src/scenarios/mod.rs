@@ -1,3 +1,4 @@
 //! The scenarios: one file for each protocol.
 
+pub mod mesh;
 pub mod ping;

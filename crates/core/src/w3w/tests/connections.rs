@@ -6,83 +6,11 @@ use crate::machine::{Machine, Refusal};
 use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::StreamId;
 use crate::w3w::{
-    Announce, Command, Config, Direction, Here, KnownNode, Mesh, Nid, UDP, here_frame, known_nodes_from_json,
-    known_nodes_to_json,
+    Announce, Command, Config, Direction, Here, Mesh, Nid, UDP, here_frame,
 };
 
 fn with_seeds(seeds: &[u8]) -> Config {
     Config { seeds: seeds.iter().map(|seed| ip(*seed)).collect(), ..config() }
-}
-
-fn known(first: u8, seen_at: u64) -> KnownNode {
-    KnownNode { ip: ip(first), seen_at }
-}
-
-#[test]
-fn m_1_the_known_nodes_are_told_of_a_cold_start() {
-    let desk = Desk::new(&Config { known: vec![known(2, 5), known(3, 9)], ..config() });
-    let told: Vec<_> = desk.told().into_iter().map(|(_, to)| to).collect();
-    assert_eq!(told, ["127.0.7.3:22000", "127.0.7.2:22000"]);
-}
-
-#[test]
-fn m_2_the_known_nodes_outlive_a_session() {
-    let mut desk = Desk::new(&config());
-    desk.call(2);
-    desk.rig.advance(2 * SECOND);
-    let again = desk.restart(&config());
-    assert_eq!(again.told().len(), 1);
-    assert!(again.has("Send 0:0 to 127.0.7.2:22000"));
-}
-
-#[test]
-fn m_3_a_handshake_adds_to_the_known_nodes_and_a_bare_here_does_not() {
-    let mut desk = Desk::new(&config());
-    desk.hear(&here(9)).unwrap();
-    desk.call(2);
-    desk.dial(3);
-    desk.rig.command(Command::Known);
-    let line = desk.rig.log.iter().find(|line| line.contains("Reply 1 Known")).unwrap().clone();
-    assert!(
-        line.contains("127.0.7.2") && line.contains("127.0.7.3") && !line.contains("127.0.7.9"),
-        "{line}"
-    );
-    desk.rig.advance(SECOND);
-    assert!(desk.has("KnownNodesChanged { nodes: 2 }"));
-}
-
-#[test]
-fn m_4_the_known_nodes_are_sorted_latest_first() {
-    let mut desk =
-        Desk::new(&Config { known: vec![known(2, 5), known(3, 9), known(4, u64::MAX)], ..config() });
-    desk.rig.command(Command::Known);
-    let line = desk.rig.log.last().unwrap().clone();
-    let at = |part: &str| line.find(part).unwrap();
-    assert!(at("127.0.7.4") < at("127.0.7.3") && at("127.0.7.3") < at("127.0.7.2"));
-    assert!(line.contains("seen_at: 1700000000"), "a time to come is cut to now (MA-55): {line}");
-}
-
-#[test]
-fn ma_55_times_are_read_in_every_form_and_a_broken_file_is_an_error() {
-    let text = r#"{"10.0.0.1": "1700000000", "10.0.0.2": 5, "10.0.0.3": "2023-11-14T22:13:21Z",
-        "10.0.0.4": "2023-11-15T00:13:22.5+02:00", "::1": "1"}"#;
-    let nodes = known_nodes_from_json(text).unwrap();
-    let times: Vec<u64> = nodes.iter().map(|node| node.seen_at).collect();
-    assert_eq!(times, [1_700_000_002, 1_700_000_001, 1_700_000_000, 5], "IPv6 is left out (MA-59)");
-    assert_eq!(known_nodes_from_json(&known_nodes_to_json(&nodes)).unwrap(), nodes);
-    for broken in
-        ["", "[]", "{\"10.0.0.1\": ", r#"{"10.0.0.1": "soon"}"#, r#"{"10.0.0.1": "2023-13-01T00:00:00Z"}"#]
-    {
-        assert!(known_nodes_from_json(broken).is_err(), "{broken}");
-    }
-}
-
-#[test]
-fn ma_56_the_list_is_bounded_and_the_oldest_goes() {
-    let nodes = (1..=9).map(|first| known(first, u64::from(first))).collect();
-    let desk = Desk::new(&Config { known: nodes, known_max: 4, ..config() });
-    assert_eq!(desk.told().len(), 4);
-    assert!(desk.has("127.0.7.9") && !desk.has("127.0.7.5"));
 }
 
 #[test]
@@ -240,7 +168,8 @@ fn ma_24_another_endpoint_of_a_node_being_dialled_is_tried_next() {
     let moved = Here { at: "127.0.7.99:23000".parse().unwrap(), ..here(2) };
     assert_eq!(desk.hear(&moved), Ok(()));
     assert!(desk.has("IdentityClashed") && desk.dialled().is_none());
-    assert_eq!(desk.hear(&here(2)), Err(Refusal::Reject("a HERE about a peer")));
+    let told_by_another = desk.rig.datagram(UDP, addr(3), &here_bytes(&here(2)));
+    assert_eq!(told_by_another, Err(Refusal::Reject("a HERE about a peer")));
     assert_eq!(desk.rig.machine.peers()[0].ip, ip(2), "never moved by a datagram (MA-13)");
 }
 
@@ -360,6 +289,22 @@ fn ma_29a_a_connection_that_stands_is_never_displaced() {
     let again = desk.call(0x20);
     assert!(desk.has(&format!("Abort {again}")), "the same direction: the first stays");
     assert_eq!(desk.rig.machine.peers()[0].ip, ip(0x20));
+}
+
+#[test]
+fn a_peer_that_may_have_started_anew_is_probed_on_its_old_connection() {
+    let mut desk = Desk::new(&config());
+    let stream = desk.call(0x20);
+    desk.rig.advance(6 * SECOND);
+    desk.rig.take_log();
+    desk.hear(&here(0x20)).unwrap();
+    let own = Here { nid: desk.own(), at: "127.0.0.1:22000".parse().unwrap() };
+    assert_eq!(desk.written(stream), here_frame(&own));
+    desk.rig.stream(stream, StreamEvent::Sent { bytes: 1000, fin: false }).unwrap();
+    desk.hear(&here(0x20)).unwrap();
+    assert_eq!(desk.written(stream).len(), here_frame(&own).len(), "once in a while");
+    desk.close(stream);
+    assert!(desk.hear(&here(0x20)).is_ok() && desk.dialled().is_some(), "it was dead, and is dialled");
 }
 
 #[test]
