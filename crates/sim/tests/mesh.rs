@@ -43,7 +43,8 @@ fn whoever_was_away_gets_its_messages_on_return() {
 
 #[test]
 fn a_swarm_violates_nothing_and_every_run_repeats() {
-    let swarm = MeshScenario { nodes: 16, messages: 60, settle_seconds: 900, swarm: true, ..MeshScenario::default() };
+    let swarm =
+        MeshScenario { nodes: 16, messages: 60, settle_seconds: 900, swarm: true, ..MeshScenario::default() };
     let mut first = Vec::new();
     run_many(&swarm, 1, 12, 2, |report| first.push(report));
     for report in &first {
@@ -56,7 +57,8 @@ fn a_swarm_violates_nothing_and_every_run_repeats() {
 
 #[test]
 fn faults_that_are_built_in_are_caught() {
-    let crashes = Conditions { faults: FaultPlan { crashes: 60, ..FaultPlan::default() }, ..Conditions::default() };
+    let crashes =
+        Conditions { faults: FaultPlan { crashes: 60, ..FaultPlan::default() }, ..Conditions::default() };
     let cases = [
         (Fault::ForgetSeen, Conditions::default(), "twice"),
         (Fault::NoIntroductions, Conditions::default(), "not converged"),
@@ -73,7 +75,9 @@ fn faults_that_are_built_in_are_caught() {
             ..MeshScenario::default()
         };
         let caught = (1..6).any(|seed| {
-            run(&scenario, seed, Lines::default()).violation.is_some_and(|violation| violation.contains(complaint))
+            run(&scenario, seed, Lines::default())
+                .violation
+                .is_some_and(|violation| violation.contains(complaint))
         });
         assert!(caught, "{fault:?} goes unnoticed");
     }

@@ -105,6 +105,11 @@ impl Mesh {
     /// A round of tending.
     pub(super) fn tend(&mut self, now: Now, out: Out<'_, '_>) {
         let is_settled = self.tend_interval >= TEND_LAST;
+        if let Some((younger, older)) = self.ring.neighbours() {
+            // A neighbour that died without a word would leave a hole: a few bytes find it out.
+            let streams = [younger, older].map(|nid| self.ring.get(nid).map(|route| route.stream));
+            streams.into_iter().flatten().for_each(|stream| self.probe(now, stream, out));
+        }
         if !is_settled && let Some((younger, older)) = self.ring.neighbours() {
             self.introduce(now, older, younger, out);
             self.introduce(now, younger, older, out);

@@ -177,7 +177,8 @@ impl Mesh {
         if self.keeps_first(now, here.nid, stream, here.at, out) {
             return Ok(());
         }
-        if self.ring.get(here.nid).is_none() && self.ring.len() >= self.config.peers_max {
+        let is_full = self.ring.get(here.nid).is_none() && self.ring.len() >= self.config.peers_max;
+        if is_full && !self.reserved.has(here.nid, now.mono) {
             self.refuse_caller(now, stream, here.nid, out);
             return Ok(());
         }
@@ -187,6 +188,9 @@ impl Mesh {
         }
         out.write(stream, &frame);
         self.up(now, stream, here, out);
+        if is_full {
+            self.optimize(now, out);
+        }
         Ok(())
     }
 
@@ -201,11 +205,12 @@ impl Mesh {
         }
         out.abort(stream);
         if self.ring.is_neighbour(caller) && self.room_limit.allows((), now.mono) {
-            // Two full nodes that belong next to each other would refuse each other for ever (MA-39 lets only the
-            // dialler make room): make room now and say so, and the caller dials again.
+            // MA-39: two full nodes that belong next to each other would refuse each other for ever. So we tell the
+            // caller of ourselves; if it wants us it calls again, and is let in at the cost of another peer.
             self.room_limit.count((), now.mono);
-            self.optimize(now, out);
-            self.tell(now, self.here(), caller, ip, out);
+            self.reserved.add(caller, now.mono, now.mono + 2 * HANDSHAKE);
+            self.send_here(self.here(), ip, out);
+            self.remind(now);
         }
     }
 
@@ -252,6 +257,7 @@ impl Mesh {
         self.ring.insert(here.nid, Route { at: here.at, direction, stream });
         self.alarms.clear(Alarm::Handshake(stream));
         self.redials.remove(&here.nid);
+        self.reserved.forget(here.nid);
         self.candidates.remove(&here.nid);
         self.counters.peers_added += 1;
         if peer == *here.at.ip() {
@@ -416,6 +422,7 @@ impl Mesh {
             self.received.deadline(),
             self.held_off.deadline(),
             self.refused_by.deadline(),
+            self.reserved.deadline(),
             self.introduced.deadline(),
             self.queue.deadline(),
             self.shelf.deadline(),

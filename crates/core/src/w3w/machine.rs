@@ -55,6 +55,8 @@ pub const FILES: SpaceId = SpaceId::new(7);
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long the memory of introductions and of dropped peers lasts (MA-37).
 pub(super) const HOLD_DOWN: Duration = Duration::from_secs(60);
+/// The most callers that are let into a full ring when they call again.
+const RESERVED_MAX: usize = 16;
 /// The most pairs and peers remembered so.
 const HOLD_DOWN_MAX: usize = 4096;
 
@@ -81,6 +83,8 @@ pub struct Mesh {
     pub(super) held_off: Memory<Nid>,
     /// Nodes that refused us: a full ring does not ask them again for a while, unless they belong next to us.
     pub(super) refused_by: Memory<Nid>,
+    /// Refused callers that belong next to us: the next time they are let in, full or not.
+    pub(super) reserved: Memory<Nid>,
     /// Who was told of whom (MA-37).
     pub(super) introduced: Memory<(Nid, Nid)>,
     /// Nodes we have heard of and did not connect to, nearest to us.
@@ -128,6 +132,7 @@ impl Mesh {
             received: Memory::new(config.seen_max),
             held_off: Memory::new(HOLD_DOWN_MAX),
             refused_by: Memory::new(HOLD_DOWN_MAX),
+            reserved: Memory::new(RESERVED_MAX),
             introduced: Memory::new(HOLD_DOWN_MAX),
             candidates: BTreeMap::new(),
             redials: BTreeMap::new(),

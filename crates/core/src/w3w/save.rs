@@ -498,6 +498,7 @@ impl Mesh {
         while self.passed.take_expired(now.mono).is_some() {}
         while self.held_off.take_expired(now.mono).is_some() {}
         while self.refused_by.take_expired(now.mono).is_some() {}
+        while self.reserved.take_expired(now.mono).is_some() {}
         while self.introduced.take_expired(now.mono).is_some() {}
         let mut forgotten = Vec::new();
         while let Some(seen) = self.received.take_expired(now.mono) {

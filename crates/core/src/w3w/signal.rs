@@ -12,7 +12,7 @@ use super::nid::Nid;
 use super::routes::{Direction, Route};
 use super::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES, here_frame};
 use crate::machine::Refusal;
-use crate::ring::closer;
+use crate::ring::{clockwise, closer};
 use crate::tag::StreamId;
 use crate::time::Now;
 
@@ -38,14 +38,8 @@ impl Mesh {
             self.report_clash(now, here, out);
             return Ok(());
         }
-        if let Some(route) = self.ring.get(here.nid)
-            && *route.at.ip() == source
-        {
-            // A peer that announces itself does not know that we are connected: it may have started anew.
-            let stream = route.stream;
-            self.counters.here_ignored += 1;
-            self.probe(now, stream, out);
-            return Ok(());
+        if let Some(stream) = self.ring.get(here.nid).map(|route| route.stream) {
+            return self.signal_about_peer(now, source, here, stream, out);
         }
         if let Some(reason) = self.no_use(now, here) {
             return Err(self.ignore(reason));
@@ -58,12 +52,11 @@ impl Mesh {
             return self.signal_while_dialling(stream, here);
         }
         let is_full = self.ring.len() >= self.config.peers_max;
-        if is_full && self.refused_by.has(here.nid, now.mono) && !self.ring.is_neighbour(here.nid) {
-            return Err(self.ignore("a HERE about a node that refused us"));
-        }
+        let is_invited = source == *here.at.ip() || self.ring.is_neighbour(here.nid);
+        let would_be_refused = self.refused_by.has(here.nid, now.mono) && !is_invited;
         let would_be_dropped =
-            is_full && self.ring.too_close(Some(here.nid)).is_some_and(|triple| triple.middle == here.nid);
-        if would_be_dropped {
+            || self.ring.too_close(Some(here.nid)).is_some_and(|triple| triple.middle == here.nid);
+        if is_full && (would_be_refused || would_be_dropped()) {
             // M-41a: a newcomer that OPTIMIZE would drop at once is not dialled. It is remembered for the day a
             // neighbour dies, and the news goes on to a peer that is nearer to it than we are.
             self.by_source.count(source, now.mono);
@@ -126,13 +119,34 @@ impl Mesh {
             Some("a HERE about ourselves")
         } else if !here.is_reachable_from(*self.at.ip()) {
             Some("a HERE about an address that cannot be dialled")
-        } else if self.ring.get(here.nid).is_some() {
-            Some("a HERE about a peer")
         } else if self.held_off.has(here.nid, now.mono) {
             Some("a HERE about a node on hold-down")
         } else {
             None
         }
+    }
+
+    /// A HERE about a peer changes nothing (MA-24). But whoever says it does not know that we are connected, least of all
+    /// the peer itself: the connection may be dead. And the news may be on its way to the peer's neighbours.
+    fn signal_about_peer(
+        &mut self,
+        now: Now,
+        source: Ipv4Addr,
+        here: Here,
+        stream: StreamId,
+        out: Out<'_, '_>,
+    ) -> Result<(), Refusal> {
+        if !self.by_source.allows(source, now.mono) {
+            self.counters.here_limited += 1;
+            return Err(Refusal::Reject("too many HEREs from there"));
+        }
+        self.by_source.count(source, now.mono);
+        self.counters.here_received += 1;
+        self.probe(now, stream, out);
+        if source != *here.at.ip() {
+            self.pass_on_here(now, here, Some(source), out);
+        }
+        Ok(())
     }
 
     /// MA-24: no second dial; but if the node is said to be elsewhere, that is tried next.
@@ -149,17 +163,19 @@ impl Mesh {
         Err(self.ignore("a HERE about a node that is being dialled"))
     }
 
-    /// Tells the peer nearest to a stranger of it, if that peer is nearer than we are: so the news strictly nears
-    /// its subject, and ends with whoever is next to it.
+    /// Tells the peer nearest to a node of it, if that peer is nearer than we are: so the news strictly nears its
+    /// subject. If we are nearest ourselves, whoever is on its other side is told.
     pub(super) fn pass_on_here(&mut self, now: Now, here: Here, source: Option<Ipv4Addr>, out: Out<'_, '_>) {
-        if let Some(nearest) = self.ring.nearest(here.nid, None)
-            && closer(here.nid, nearest, self.own)
-            && let Some(route) = self.ring.get(nearest)
-            && source != Some(*route.at.ip())
+        let Some((younger, older)) = self.ring.around(here.nid, Some(here.nid)) else { return };
+        let nearest = if closer(here.nid, younger, older) { younger } else { older };
+        let we_are_younger = clockwise(younger, self.own) < clockwise(younger, here.nid);
+        let opposite = if we_are_younger { older } else { younger };
+        let to = if closer(here.nid, nearest, self.own) { nearest } else { opposite };
+        if let Some(ip) = self.ring.get(to).map(|route| *route.at.ip())
+            && source != Some(ip)
         {
             self.counters.here_passed_on += 1;
-            let ip = *route.at.ip();
-            self.tell(now, here, nearest, ip, out);
+            self.tell(now, here, to, ip, out);
         }
     }
 

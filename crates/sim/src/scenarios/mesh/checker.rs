@@ -147,7 +147,12 @@ fn ring_fault(sim: &Sim<Mesh>) -> Option<String> {
         let peers = mesh.peers();
         let has = |other: Nid| other == *nid || peers.iter().any(|peer| peer.nid == other);
         if !has(older) || !has(younger) {
-            return Some(format!("{host} is not connected to both its neighbours"));
+            let missing = if has(older) { younger } else { older };
+            let (other, its) = order[&missing];
+            let (ours, its) = (peers.len(), its.peers().len());
+            return Some(format!(
+                "{host} ({ours} peers) is not connected to its neighbour {other} ({its} peers)"
+            ));
         }
     }
     None
