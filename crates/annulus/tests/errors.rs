@@ -41,6 +41,10 @@ const PROVOKED: &[&str] = &[
     "this agent wants a token",
     "did not answer in time",
     "this agent does not run ping",
+    "this agent does not run members",
+    "none of the addresses answered",
+    "no member is called …",
+    "is no tag: give KEY=VALUE",
     "the agent has ended the stream",
 ];
 
@@ -56,10 +60,17 @@ const CODES: &[&str] = &[
     "wrong_method",
     "no_such_service",
     "no_answer",
+    "bad_query",
+    "nothing_to_join",
+    "nobody_answered",
+    "no_such_member",
+    "bad_name",
+    "event_too_large",
+    "tags_too_large",
 ];
 
-/// Codes that depend on a moment no test can hold: a full table of pings, an agent on its way out.
-const MOMENTS: &[&str] = &["too_many_pings", "stopping"];
+/// Codes that depend on a moment no test can hold: a full queue, an agent on its way out, a fault of ours.
+const MOMENTS: &[&str] = &["too_many_pings", "too_many_events", "nobody_told", "unexpected", "stopping"];
 
 #[test]
 fn the_list_is_what_the_tests_provoke() {
@@ -226,6 +237,41 @@ fn a_ping_that_cannot_be_made_says_why() {
     let idle = Agent::start(&["--services", ""]);
     let http = idle.http().to_string();
     assert_fails(&["ping", &nobody, "--agent", &http], "this agent does not run ping", 1);
+}
+
+#[test]
+fn members_that_cannot_be_reached_say_why() {
+    let agent = Agent::start(&["--set", "members.preset=local"]);
+    let http = agent.http().to_string();
+    let nobody = format!("{}:7946", own_ip());
+    assert_fails(&["join", &nobody, "--agent", &http], "none of the addresses answered", 1);
+    assert_fails(&["force-leave", "nobody", "--agent", &http], "no member is called …", 1);
+    assert_fails(&["tags", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    let idle = Agent::start(&["--services", ""]);
+    assert_fails(&["members", "--agent", &idle.http().to_string()], "this agent does not run members", 1);
+}
+
+#[test]
+fn the_members_api_refuses_with_a_code_and_a_hint() {
+    let agent = Agent::start(&["--set", "members.preset=local"]);
+    let own = format!("{{\"addrs\":[\"{}:7946\"]}}", agent.ip);
+    let nobody = format!("{{\"addrs\":[\"{}:7946\"]}}", own_ip());
+    let large = format!("{{\"name\":\"x\",\"payload\":\"{}\"}}", "x".repeat(3000));
+    let tags = format!("{{\"set\":{{\"x\":\"{}\"}}}}", "x".repeat(600));
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("GET", "/v1/rtt", "", 400, "bad_query"),
+        ("GET", "/v1/members?life=true", "", 400, "bad_query"),
+        ("POST", "/v1/join", &own, 400, "nothing_to_join"),
+        ("POST", "/v1/join", &nobody, 504, "nobody_answered"),
+        ("POST", "/v1/force-leave", "{\"member\":\"nobody\"}", 404, "no_such_member"),
+        ("POST", "/v1/events", "{\"name\":\"\"}", 400, "bad_name"),
+        ("POST", "/v1/events", &large, 413, "event_too_large"),
+        ("POST", "/v1/tags", &tags, 413, "tags_too_large"),
+    ];
+    for (method, path, body, status, code) in cases {
+        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
+        assert_api_error(answered, &text, *status, code);
+    }
 }
 
 #[test]

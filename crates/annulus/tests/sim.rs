@@ -1,5 +1,7 @@
 //! `annulus sim` through the real program: what it prints, what it returns, and that a failure repeats.
 
+#![expect(clippy::unwrap_used, reason = "a helper of a test fails like a test")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

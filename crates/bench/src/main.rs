@@ -7,6 +7,7 @@
 mod cpu;
 mod datagram;
 mod echo;
+mod footprint;
 mod server;
 mod store;
 mod stream;
@@ -32,6 +33,8 @@ enum Bench {
     Stream(stream::Args),
     /// Durable writes: redb against fjall.
     Store(store::Args),
+    /// Size of the program and memory of an idle agent, beside Serf's.
+    Footprint(footprint::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<()> {
     let table = match cli.bench {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
+        Bench::Footprint(args) => footprint::run(&args)?,
         Bench::Store(args) => match store::run(&args)? {
             Some(table) => table,
             None => return Ok(()),

@@ -22,6 +22,7 @@ pub mod contract;
 pub mod node;
 pub mod ping;
 pub mod ring;
+pub mod swim;
 pub mod w3w;
 pub mod wire;
 

@@ -1,6 +1,7 @@
 //! What happens when the system has no descriptor left. It concerns the whole process, so it is alone in this file.
 
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use annulus_core::ping::{Config, Ping, TCP};
@@ -16,8 +17,9 @@ async fn a_listener_without_descriptors_rests_and_goes_on_when_there_are_some() 
     let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(door).unwrap()).collect();
 
     let before = getrlimit(Resource::Nofile);
-    let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(used), maximum: before.maximum }).unwrap();
+    // The next descriptor would have this number, and it is the first that is too many.
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd().unsigned_abs();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next.into()), maximum: before.maximum }).unwrap();
     let start = Instant::now();
     let failed = loop {
         let counters = handle.counters().await.unwrap().driver;

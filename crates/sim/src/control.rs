@@ -171,7 +171,6 @@ impl<M: Machine> Sim<M> {
         if matches!(host.state, HostState::Suspended | HostState::Asleep) {
             host.clock.thaw(self.now);
             host.state = if host.loading { HostState::Loading } else { HostState::Up };
-            host.wake_at = u64::MAX;
             self.arm(id);
             self.queue_drain(id, self.now);
         }
@@ -180,8 +179,7 @@ impl<M: Machine> Sim<M> {
     fn drift(&mut self, id: HostId, ppm: i32) {
         let host = &mut self.hosts[id.index()];
         host.clock.drift(self.now, ppm);
-        // What is in the queue was computed with the old rate.
-        host.wake_at = u64::MAX;
+        // The wake-up in the queue was computed with the old rate: too late is mended here, too early by itself.
         self.arm(id);
     }
 

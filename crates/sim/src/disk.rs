@@ -35,7 +35,7 @@ pub enum DiskHealth {
 #[derive(Debug, Default)]
 pub struct Disk {
     /// Keys with their space in front.
-    entries: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    entries: BTreeMap<Bytes, Bytes>,
     bytes: u64,
     /// What the unsynced batches replaced, oldest first.
     undo: VecDeque<Undo>,
@@ -49,8 +49,11 @@ pub struct Disk {
 #[derive(Debug)]
 struct Undo {
     number: u64,
-    replaced: Vec<(Box<[u8]>, Option<Box<[u8]>>)>,
+    replaced: Vec<(Bytes, Option<Bytes>)>,
 }
+
+/// Bytes that do not grow.
+type Bytes = Box<[u8]>;
 
 /// Unsynced batches beyond this are taken for synced: no system keeps them for ever.
 const UNSYNCED_MAX: usize = 4096;
@@ -160,7 +163,7 @@ impl Disk {
             .map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
 
-    fn set(&mut self, key: Box<[u8]>, value: Option<Box<[u8]>>) -> Option<Box<[u8]>> {
+    fn set(&mut self, key: Bytes, value: Option<Bytes>) -> Option<Bytes> {
         let key_bytes = key.len() as u64 - 2;
         let added = value.as_ref().map_or(0, |value| key_bytes + value.len() as u64);
         let old = match value {

@@ -95,8 +95,11 @@ pub enum Step<M: Machine> {
     #[doc(hidden)]
     Impatience(HostId, u32),
     /// Does anything at all.
-    Call(Box<dyn FnOnce(&mut Sim<M>)>),
+    Call(Call<M>),
 }
+
+/// What a step does that does anything at all.
+pub type Call<M> = Box<dyn FnOnce(&mut Sim<M>)>;
 
 impl<M: Machine> From<Fault> for Step<M> {
     fn from(fault: Fault) -> Self {

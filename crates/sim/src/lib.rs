@@ -3,6 +3,43 @@
 //! A [`Sim`] runs any [`Machine`](annulus_core::Machine) on any number of hosts. What happens is ordered by time and
 //! by the order in which it was caused; the seed decides all that is left to chance; so a run can be repeated to the
 //! last bit, and its [trace hash](Sim::trace_hash) shows that it was.
+//!
+//! ```
+//! use core::time::Duration;
+//! use annulus_core::ping::{Command, Config, Ping, Reply, Via};
+//! use annulus_sim::{Fault, HostId, Sim};
+//!
+//! // A world, and how the machine of a host is made each time it starts.
+//! let mut sim = Sim::new(7, annulus_sim::Config::default(), |birth| {
+//!     let config = Config { bind: (birth.address, 7001).into(), ..Config::default() };
+//!     Ping::new(&config, birth.seed).expect("the defaults go together")
+//! });
+//! let (first, second) = (sim.add_host(), sim.add_host());
+//!
+//! // Interfere, ask, let time pass. `()` watches nothing; an `Observer` sees everything.
+//! let ping = Command::Ping { to: (sim.address(second), 7001).into(), via: Via::Stream };
+//! let reply = sim.ask(first, ping.clone(), Duration::from_secs(1), &mut ())?;
+//! // A stream takes two round trips of 2 ms: the handshake, then ping and pong.
+//! assert_eq!(reply, Some(Reply::Answered { rtt_micros: 4_000 }));
+//! sim.fault(Fault::Cut { from: second, to: first });
+//! let reply = sim.ask(first, ping, Duration::from_secs(1), &mut ())?;
+//! assert_eq!(reply, Some(Reply::Missed));
+//! # Ok::<(), annulus_sim::Violation>(())
+//! ```
+//!
+//! | to | use |
+//! |---|---|
+//! | make a world | [`Sim::new`], [`Config`], [`Sim::add_host_with`] |
+//! | let time pass | [`Sim::run_for`], [`Sim::run_until_that`], [`Sim::ask`] |
+//! | do something to it, now or later | [`Sim::fault`], [`Sim::at`], [`Fault`], [`Step`] |
+//! | look at it | [`Sim::machines`], [`Sim::disk`], [`Sim::clock`], [`Sim::stats`], [`Sim::host_stats`] |
+//! | see everything as it happens | [`Observer`] |
+//! | interfere at a condition | [`Sim::inject`] from within an [`Observer`] |
+//! | drop or alter chosen datagrams | [`Observer::on_datagram`] |
+//! | test a protocol | [`Scenario`], [`Checker`], [`run`], [`run_many`], [`Conditions`] |
+//! | read what happened | [`Sim::trace_to`] |
+//!
+//! `docs/simulator.md` tells how to write a scenario and lists the faults.
 
 mod clock;
 mod conditions;
@@ -31,7 +68,7 @@ mod trace;
 pub use conditions::{Conditions, FaultPlan};
 pub use config::{Config, DiskConfig, HostConfig, NetworkConfig, StreamConfig};
 pub use disk::{Disk, DiskFate, DiskHealth};
-pub use fault::{Fault, Step};
+pub use fault::{Call, Fault, Step};
 pub use hash::TraceHash;
 pub use host::{Birth, HostId, HostSpec, HostState};
 pub use latency::Latency;

@@ -124,6 +124,9 @@ impl Sink {
                     let seq = self.told.entry(host).or_insert(0);
                     *seq += 1;
                     let node = host.to_string();
+                    // Events of our protocols are objects; a machine of somebody else may tell a bare value.
+                    let bare = (!event.is_object()).then(|| serde_json::json!({ "event": event }));
+                    let event = bare.as_ref().unwrap_or(event);
                     serde_json::to_writer(&mut self.writer, &EventLine::new(*seq, at, &node, event))?;
                 }
                 _ => serde_json::to_writer(&mut self.writer, &JsonLine { at_micros: at, host, record })?,

@@ -10,6 +10,7 @@ mod config;
 mod decode;
 mod demo;
 mod info;
+mod members;
 mod monitor;
 mod output;
 mod ping;
@@ -42,6 +43,13 @@ enum Verb {
     Agent(agent::AgentVerb),
     Info(info::Info),
     Monitor(monitor::Monitor),
+    Members(members::Members),
+    Join(members::Join),
+    Leave(members::Leave),
+    ForceLeave(members::ForceLeave),
+    Event(members::Event),
+    Tags(members::Tags),
+    Rtt(members::Rtt),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -73,6 +81,13 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Agent(verb) => verb.run()?,
         Verb::Info(verb) => verb.run(&client(), output)?,
         Verb::Monitor(verb) => verb.run(&client(), output)?,
+        Verb::Members(verb) => verb.run(&client(), output)?,
+        Verb::Join(verb) => verb.run(&client(), output)?,
+        Verb::Leave(verb) => verb.run(&client(), output)?,
+        Verb::ForceLeave(verb) => verb.run(&client(), output)?,
+        Verb::Event(verb) => verb.run(&client(), output)?,
+        Verb::Tags(verb) => verb.run(&client(), output)?,
+        Verb::Rtt(verb) => verb.run(&client(), output)?,
         Verb::Ping(verb) => verb.run(&client(), output)?,
         Verb::Config(verb) => verb.run(output)?,
         Verb::Completions(verb) => verb.run::<Cli>(),

@@ -1,6 +1,7 @@
 //! `annulus sim`: runs a scenario in the simulator. One file for each scenario, and one for what they share.
 
 mod common;
+mod members;
 mod mesh;
 mod ping;
 mod verdict;
@@ -18,6 +19,7 @@ pub(crate) struct Sim {
 
 #[derive(Subcommand)]
 enum Scenario {
+    Members(members::Members),
     Mesh(mesh::Mesh),
     Ping(ping::Ping),
 }
@@ -26,6 +28,7 @@ impl Sim {
     /// Runs it, telling people or programs: 0 if nothing was violated, 1 if something was.
     pub(crate) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         match self.scenario {
+            Scenario::Members(members) => members.run(json),
             Scenario::Mesh(mesh) => mesh.run(json),
             Scenario::Ping(ping) => ping.run(json),
         }

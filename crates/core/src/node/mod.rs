@@ -13,14 +13,16 @@ use serde::Serialize;
 
 pub use machine::Node;
 
-use crate::ping;
 use crate::tag::Service;
+use crate::{ping, swim};
 
 /// A machine that can be part of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// Pings.
-    Ping(ping::Ping),
+    Ping(Box<ping::Ping>),
+    /// Knows who is alive.
+    Members(Box<swim::Swim>),
 }
 
 /// A command to one part.
@@ -37,13 +39,17 @@ pub struct Command {
 pub enum PartCommand {
     /// Of ping.
     Ping(ping::Command),
+    /// Of members.
+    Members(swim::Command),
 }
 
 /// The answer of one part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Of ping.
     Ping(ping::Reply),
+    /// Of members.
+    Members(swim::Reply),
     /// This node has no such service, or it is of another protocol than the command.
     NoSuchService,
 }
@@ -64,6 +70,8 @@ pub struct Event {
 pub enum PartEvent {
     /// Of ping.
     Ping(ping::Event),
+    /// Of members.
+    Members(swim::Event),
 }
 
 /// Two parts were given one tag.

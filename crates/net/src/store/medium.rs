@@ -104,7 +104,7 @@ impl Medium {
     }
 
     fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().unwrap()
+        self.disk.lock().expect("nothing panics while it holds the disk")
     }
 }
 

@@ -66,7 +66,6 @@ pub(crate) struct End {
     pub(crate) retransmit_at: u64,
     pub(crate) retransmit_queued: bool,
     pub(crate) retries: u32,
-    pub(crate) repeated_acks: u32,
     pub(crate) round_trip: u64,
     /// Segments do not overtake each other: none arrives before this.
     pub(crate) last_arrival: u64,
@@ -110,7 +109,6 @@ impl Default for End {
             retransmit_at: 0,
             retransmit_queued: false,
             retries: 0,
-            repeated_acks: 0,
             round_trip: 0,
             last_arrival: 0,
             incoming: VecDeque::new(),
@@ -180,15 +178,15 @@ impl End {
         Some((length, self.fin_taken && length == left))
     }
 
-    /// Takes in a confirmation. True if it confirmed something new.
-    pub(crate) fn confirm(&mut self, ack: u64, edge: u64, at: u64) -> bool {
+    /// Takes in a confirmation.
+    pub(crate) fn confirm(&mut self, ack: u64, edge: u64, at: u64) {
         let idle = self.next == self.unconfirmed;
         self.edge = self.edge.max(edge);
         if ack <= self.unconfirmed || ack > self.limit() {
             if idle {
                 self.silent_since = at; // It answers probes: it lives, it just does not read.
             }
-            return false;
+            return;
         }
         let bytes = ack.min(self.taken).saturating_sub(self.unconfirmed.min(self.taken)) as usize;
         self.outgoing.drain(..bytes);
@@ -196,8 +194,6 @@ impl End {
         self.next = self.next.max(ack);
         self.silent_since = at;
         self.retries = 0;
-        self.repeated_acks = 0;
-        true
     }
 
     /// Takes in data and FIN.

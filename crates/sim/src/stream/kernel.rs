@@ -17,9 +17,6 @@ const RETRANSMIT_MAX_MICROS: u64 = 60_000_000;
 /// The first wait before a connection is asked for again.
 const SYN_RETRANSMIT_MICROS: u64 = 1_000_000;
 
-/// So many repeated confirmations mean that a segment is missing and not just late.
-const REPEATED_ACKS: u32 = 3;
-
 impl<M: Machine> Sim<M> {
     /// A segment arrives at a host.
     pub(crate) fn segment_arrives(&mut self, slot: u32) {
@@ -65,15 +62,7 @@ impl<M: Machine> Sim<M> {
             // Data for a machine that is gone: nobody will ever read it, and the peer should know.
             return self.abandon(key);
         }
-        let probing = end.edge;
-        let progress = end.confirm(segment.ack, segment.edge, now);
-        let carries_nothing = segment.bytes.is_empty() && !segment.fin && segment.kind == SegmentKind::Plain;
-        if !progress && carries_nothing && end.edge == probing && end.next > end.unconfirmed {
-            end.repeated_acks += 1;
-            if end.repeated_acks == REPEATED_ACKS {
-                end.next = end.unconfirmed;
-            }
-        }
+        end.confirm(segment.ack, segment.edge, now);
         if arrived.news {
             self.queue_pump(key);
         }
@@ -183,7 +172,6 @@ impl<M: Machine> Sim<M> {
             Phase::SynReceived => self.send_control(key, SegmentKind::SynAck),
             _ => {
                 end.next = end.unconfirmed;
-                end.repeated_acks = 0;
                 if end.edge <= end.next && end.taken > end.next {
                     self.send_control(key, SegmentKind::Probe);
                 } else {

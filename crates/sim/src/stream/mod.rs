@@ -3,8 +3,8 @@
 //! Every connection has two ends that know of each other only by segments, which take time, get lost, and are
 //! stopped by cuts like anything else. So what TCP can do to a machine happens here by itself: a peer that got
 //! everything though the sender saw a timeout, a reset that takes what was under way, a window that closes because
-//! nobody reads. Bytes are confirmed in order and everything behind a lost segment is sent again (go-back-N); there
-//! is no congestion control.
+//! nobody reads. Bytes are confirmed in order, and when a timer runs out everything behind a lost segment is sent again
+//! (go-back-N); there is no fast retransmission and no congestion control.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -7,8 +7,8 @@ use annulus_sim::{Conditions, Config, FaultPlan, Passage, TraceHash};
 
 use super::puppet::{Command, Strings, World, out};
 
-/// A world in which much happens, with one bit of one datagram flipped if asked for.
-fn busy(seed: u64, flip: bool, lines: Option<(Shared, bool)>) -> TraceHash {
+/// A world in which much happens.
+fn busy(seed: u64, lines: Option<(Shared, bool)>) -> TraceHash {
     let mut rng = annulus_core::Rng::from_number(seed, 9);
     let conditions = Conditions::swarm(&mut rng);
     let mut world = World::with(seed, 5, conditions.config.clone(), Strings::default());
@@ -16,14 +16,6 @@ fn busy(seed: u64, flip: bool, lines: Option<(Shared, bool)>) -> TraceHash {
         world.sim.trace_to(Box::new(writer), json);
     }
     conditions.faults.schedule(seed, &mut world.sim, core::time::Duration::from_secs(10));
-    let mut sent = 0;
-    world.log.hook = Some(Box::new(move |datagram| {
-        sent += 1;
-        if flip && sent == 50 {
-            datagram.bytes[0] ^= 1;
-        }
-        Passage::Pass
-    }));
     for n in 0..100u32 {
         world.send(n % 5, (n + 1) % 5, "text");
         let to = world.addr((n + 2) % 5);
@@ -39,13 +31,13 @@ fn busy(seed: u64, flip: bool, lines: Option<(Shared, bool)>) -> TraceHash {
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 0..10 {
-        assert_eq!(busy(seed, false, None), busy(seed, false, None), "seed {seed}");
+        assert_eq!(busy(seed, None), busy(seed, None), "seed {seed}");
     }
 }
 
 #[test]
 fn another_seed_gives_another_trace() {
-    assert_ne!(busy(1, false, None), busy(2, false, None));
+    assert_ne!(busy(1, None), busy(2, None));
 }
 
 #[test]
@@ -61,14 +53,14 @@ fn one_flipped_bit_of_a_payload_changes_the_hash() {
             datagram.bytes[3] = byte;
             Passage::Pass
         }));
-        world.tell(0, Command::Send(to, vec![0; 10]));
+        // So long that the receiver tells only its length: no event gives it away.
+        world.tell(0, Command::Send(to, vec![0; 100]));
         world.run(10);
         assert_ne!(before, world.sim.trace_hash());
         world.sim.trace_hash()
     };
     assert_eq!(quiet(0), quiet(0));
     assert_ne!(quiet(0), quiet(4));
-    assert_ne!(busy(3, false, None), busy(3, true, None));
 }
 
 #[test]
@@ -102,10 +94,10 @@ fn a_fault_in_one_part_of_the_world_leaves_the_dice_of_another_alone() {
 
 #[test]
 fn lines_change_nothing_and_are_readable_or_json() {
-    let plain = busy(4, false, None);
+    let plain = busy(4, None);
     for json in [false, true] {
         let shared = Shared::default();
-        assert_eq!(busy(4, false, Some((shared.clone(), json))), plain);
+        assert_eq!(busy(4, Some((shared.clone(), json))), plain);
         let bytes = shared.0.lock().unwrap().clone();
         let text = String::from_utf8(bytes).unwrap();
         assert!(text.lines().count() > 500);

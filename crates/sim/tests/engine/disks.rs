@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use annulus_sim::{Config, DiskFate, DiskHealth, Fault};
+use annulus_sim::{Config, DiskFate, DiskHealth, Fault, HostState};
 
 use super::puppet::{Command, SPACE, Strings, World, host, ms};
 
@@ -188,7 +188,7 @@ fn writes_fail_with_their_probability_and_leave_nothing() {
 fn a_machine_that_loads_gets_nothing_but_its_store() {
     let mut config = Config::default();
     config.disk.read = ms(500)..=ms(500);
-    let strings = Strings { load: Some("state"), ..Strings::default() };
+    let strings = Strings { load: &["state"], ..Strings::default() };
     let mut world = World::with(1, 2, config, strings);
     world.send(0, 1, "early");
     world.run(100);
@@ -196,4 +196,34 @@ fn a_machine_that_loads_gets_nothing_but_its_store() {
     world.run(1_000);
     // Host 0 was loading too, so its command waited as well.
     assert_eq!(world.heard(1), ["1 value None", "early from 10.0.0.1"]);
+}
+
+#[test]
+fn a_machine_that_was_suspended_while_it_loaded_goes_on_loading() {
+    let mut config = Config::default();
+    config.disk.read = ms(100)..=ms(1_000);
+    let strings = Strings { load: &["first", "second"], ..Strings::default() };
+    let mut world = World::with(1, 2, config, strings);
+    while world.sim.state(host(0)) != HostState::Up {
+        world.run(1);
+    }
+    // Host 1 starts anew, and stands still until one of its two answers is there and a datagram waits.
+    world.fault(Fault::Crash { host: host(1), power: false, disk: DiskFate::Kept });
+    world.fault(Fault::Start(host(1)));
+    world.fault(Fault::Suspend(host(1)));
+    world.run(1);
+    world.log.heard.clear();
+    world.send(0, 1, "early");
+    world.run(99);
+    for _ in 0..100 {
+        world.fault(Fault::Resume(host(1)));
+        world.run(1);
+        world.fault(Fault::Suspend(host(1)));
+        world.run(9);
+    }
+    world.fault(Fault::Resume(host(1)));
+    world.run(10);
+    let heard = world.heard(1);
+    assert_eq!(heard.len(), 3);
+    assert_eq!(heard[2], "early from 10.0.0.1", "{heard:?}");
 }

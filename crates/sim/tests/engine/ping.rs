@@ -1,8 +1,8 @@
 //! The scenario of ping: under every fault, and with faults of its own.
 
-use annulus_core::ping::Fault;
-use annulus_sim::scenarios::ping::PingScenario;
-use annulus_sim::{Conditions, FaultPlan, Lines, Report, run, run_many};
+use annulus_core::ping::{Fault, Ping};
+use annulus_sim::scenarios::ping::{PingChecker, PingScenario};
+use annulus_sim::{Conditions, FaultPlan, Lines, Report, Scenario, Setup, Step, Violation, run, run_many};
 
 fn swarm() -> PingScenario {
     PingScenario { nodes: 12, seconds: 30, swarm: true, ..PingScenario::default() }
@@ -62,6 +62,36 @@ fn nodes_that_never_hear_each_other_have_not_converged() {
     let deaf = PingScenario { seconds: 5, conditions, ..PingScenario::default() };
     let report = run(&deaf, 1, Lines::default());
     assert!(report.violation.as_ref().unwrap().contains("has not heard from"), "{report:?}");
+}
+
+/// A scenario in which something goes wrong that no checker looks for.
+struct Sabotaged(fn());
+
+impl Scenario for Sabotaged {
+    type Machine = Ping;
+    type Checker = PingChecker;
+
+    fn name(&self) -> &'static str {
+        "sabotaged"
+    }
+
+    fn setup(&self, seed: u64) -> Result<Setup<Ping, PingChecker>, Violation> {
+        let mut setup = PingScenario { seconds: 2, ..PingScenario::default() }.setup(seed)?;
+        let act = self.0;
+        setup.sim.after(core::time::Duration::from_secs(1), Step::Call(Box::new(move |_| act())));
+        Ok(setup)
+    }
+}
+
+#[test]
+fn a_panic_and_an_error_log_are_violations() {
+    let violation = |act| run(&Sabotaged(act), 1, Lines::default()).violation;
+    assert_eq!(violation(|| {}), None);
+    assert_eq!(violation(|| tracing::warn!("not an error")), None);
+    let panicked = violation(|| panic!("as told"));
+    assert_eq!(panicked.as_deref(), Some("a machine panicked: as told"));
+    let logged = violation(|| tracing::error!(node = 3, "as told")).unwrap();
+    assert!(logged.starts_with("an error was logged") && logged.contains("node=3"), "{logged}");
 }
 
 #[test]

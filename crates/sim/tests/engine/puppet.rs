@@ -44,8 +44,8 @@ pub(crate) struct Strings {
     pub any_family: bool,
     pub broadcast: Vec<SocketAddr>,
     pub streams_max: usize,
-    /// Asked from the store at the start.
-    pub load: Option<&'static str>,
+    /// Asked from the store at the start, one after the other.
+    pub load: &'static [&'static str],
     /// Granted to every stream at once.
     pub credit: usize,
     pub stops: bool,
@@ -59,7 +59,7 @@ impl Default for Strings {
             any_family: false,
             broadcast,
             streams_max: 100,
-            load: None,
+            load: &[],
             credit: 1 << 30,
             stops: true,
         }
@@ -101,7 +101,7 @@ impl Machine for Puppet {
     }
 
     fn handle_start(&mut self, _: Now, _: &Bound, out: &mut Outbox<'_, Self>) {
-        if let Some(key) = self.strings.load {
+        for key in self.strings.load {
             let op = self.op();
             out.get(op, SPACE, key.as_bytes());
         }

@@ -7,6 +7,7 @@ mod error;
 mod events;
 mod guard;
 mod info;
+mod members;
 mod ping;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -78,6 +79,7 @@ fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(info::routes())
         .merge(events::routes())
+        .merge(members::routes())
         .merge(ping::routes())
 }
 
@@ -98,4 +100,8 @@ pub(crate) fn app(api: Api) -> Router {
 pub(crate) fn default_addr(bind: IpAddr) -> SocketAddr {
     let ip = if bind.is_loopback() { bind } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
     SocketAddr::new(ip, PORT)
+}
+
+fn milliseconds(micros: u64) -> f64 {
+    micros as f64 / 1000.0
 }

@@ -17,7 +17,11 @@ pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> any
     if common.seed.is_none() {
         // Before all else: a run that hangs can be repeated too.
         let line = format!("seed {first}\n");
-        if json { stderr().write_all(line.as_bytes())? } else { stdout().write_all(line.as_bytes())? }
+        if json {
+            stderr().write_all(line.as_bytes())?;
+        } else {
+            stdout().write_all(line.as_bytes())?;
+        }
     }
     let mut failures = Vec::new();
     let mut trouble = Ok(());
