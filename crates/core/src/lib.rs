@@ -24,6 +24,7 @@ pub mod node;
 pub mod ping;
 pub mod ring;
 pub mod swim;
+pub mod w3w;
 pub mod wire;
 
 pub use counters::{Counter, VisitCounter};

@@ -1,7 +1,7 @@
 //! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
 
 use annulus_core::wire::DecodeError;
-use annulus_core::{jitterbug, ping};
+use annulus_core::{jitterbug, ping, w3w};
 use serde_json::Value;
 
 use super::UsageError;
@@ -24,6 +24,8 @@ enum Protocol {
     Ping,
     /// Jitterbug, the token ring: a TR datagram, or one TP message of a stream.
     Jitterbug,
+    /// w3w, a HERE datagram or the frames of a connection.
+    W3w,
 }
 
 impl Decode {
@@ -44,6 +46,13 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
         Protocol::Jitterbug => {
             let message = jitterbug::decode(bytes).map_err(|error| no_message("jitterbug", bytes, error))?;
             Ok(serde_json::to_value(message)?)
+        }
+        Protocol::W3w => {
+            let messages = w3w::describe(bytes).map_err(|error| no_message("w3w", bytes, error))?;
+            Ok(match &messages[..] {
+                [one] => serde_json::to_value(one)?,
+                several => serde_json::to_value(several)?,
+            })
         }
     }
 }

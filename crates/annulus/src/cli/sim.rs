@@ -2,6 +2,7 @@
 
 mod common;
 mod members;
+mod mesh;
 mod ping;
 mod token;
 mod verdict;
@@ -20,6 +21,7 @@ pub(crate) struct Sim {
 #[derive(Subcommand)]
 enum Scenario {
     Members(members::Members),
+    Mesh(mesh::Mesh),
     Ping(ping::Ping),
     Token(token::Token),
 }
@@ -29,6 +31,7 @@ impl Sim {
     pub(crate) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         match self.scenario {
             Scenario::Members(members) => members.run(json),
+            Scenario::Mesh(mesh) => mesh.run(json),
             Scenario::Ping(ping) => ping.run(json),
             Scenario::Token(token) => token.run(json),
         }

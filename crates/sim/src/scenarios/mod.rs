@@ -2,5 +2,6 @@
 
 pub mod members;
 pub mod members_measure;
+pub mod mesh;
 pub mod ping;
 pub mod token;
