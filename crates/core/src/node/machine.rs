@@ -42,6 +42,12 @@ macro_rules! within {
                 Reply::Token,
                 |$inner| $call,
             ),
+            Part::Mesh($machine) => $out.nested(
+                $service,
+                |event| Event { service: $service, event: PartEvent::Mesh(event) },
+                Reply::Mesh,
+                |$inner| $call,
+            ),
         }
     };
 }
@@ -53,6 +59,7 @@ macro_rules! ask {
             Part::Ping($machine) => $call,
             Part::Members($machine) => $call,
             Part::Token($machine) => $call,
+            Part::Mesh($machine) => $call,
         }
     };
 }
@@ -161,6 +168,12 @@ impl Machine for Node {
                 service,
                 |event| Event { service, event: PartEvent::Token(event) },
                 Reply::Token,
+                |inner| machine.handle_command(now, request, command, inner),
+            ),
+            (Some(Part::Mesh(machine)), PartCommand::Mesh(command)) => out.nested(
+                service,
+                |event| Event { service, event: PartEvent::Mesh(event) },
+                Reply::Mesh,
                 |inner| machine.handle_command(now, request, command, inner),
             ),
             _ => out.reply(request, Reply::NoSuchService),

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use machine::Node;
 
 use crate::tag::Service;
-use crate::{jitterbug, ping, swim};
+use crate::{jitterbug, ping, swim, w3w};
 
 /// A machine that can be part of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub enum Part {
     Members(Box<swim::Swim>),
     /// Takes turns.
     Token(Box<Token>),
+    /// Reaches people who are away.
+    Mesh(Box<w3w::Mesh>),
 }
 
 /// The token with the application that is shipped with it.
@@ -48,6 +50,8 @@ pub enum PartCommand {
     Members(swim::Command),
     /// Of token.
     Token(jitterbug::Command<jitterbug::Set>),
+    /// Of mesh.
+    Mesh(w3w::Command),
 }
 
 /// The answer of one part.
@@ -59,6 +63,8 @@ pub enum Reply {
     Members(swim::Reply),
     /// Of token.
     Token(jitterbug::Reply),
+    /// Of mesh.
+    Mesh(w3w::Reply),
     /// This node has no such service, or it is of another protocol than the command.
     NoSuchService,
 }
@@ -83,6 +89,8 @@ pub enum PartEvent {
     Members(swim::Event),
     /// Of token.
     Token(jitterbug::Event),
+    /// Of mesh.
+    Mesh(w3w::Event),
 }
 
 /// Two parts were given one tag.

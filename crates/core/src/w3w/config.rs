@@ -154,7 +154,7 @@ impl Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Others could not reach us there.
-    #[error("{ip} is no address that others can dial: set mesh.bind or mesh.ip to one of this machine")]
+    #[error("{ip} is no address that others can dial: set node.bind to one of this machine")]
     Ip {
         /// As configured.
         ip: Ipv4Addr,
