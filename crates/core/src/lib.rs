@@ -26,6 +26,7 @@ pub mod ping;
 pub mod pool;
 pub mod ring;
 pub mod swim;
+pub mod w3w;
 pub mod wire;
 
 pub use counters::{Counter, VisitCounter};

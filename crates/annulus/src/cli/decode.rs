@@ -1,7 +1,7 @@
 //! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
 
 use annulus_core::wire::DecodeError;
-use annulus_core::{jitterbug, pastry, ping};
+use annulus_core::{jitterbug, pastry, ping, w3w};
 use serde_json::Value;
 
 use super::UsageError;
@@ -26,6 +26,8 @@ enum Protocol {
     Jitterbug,
     /// Pastry, the ring of route: a datagram, or one frame of a stream without its length.
     Pastry,
+    /// w3w, a HERE datagram or the frames of a connection.
+    W3w,
 }
 
 impl Decode {
@@ -50,6 +52,13 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
         Protocol::Pastry => {
             let message = pastry::decode(bytes).map_err(|error| no_message("pastry", bytes, error))?;
             Ok(serde_json::to_value(message)?)
+        }
+        Protocol::W3w => {
+            let messages = w3w::describe(bytes).map_err(|error| no_message("w3w", bytes, error))?;
+            Ok(match &messages[..] {
+                [one] => serde_json::to_value(one)?,
+                several => serde_json::to_value(several)?,
+            })
         }
     }
 }

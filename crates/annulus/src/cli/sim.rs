@@ -2,6 +2,7 @@
 
 mod common;
 mod members;
+mod mesh;
 mod ping;
 mod route;
 mod token;
@@ -21,6 +22,7 @@ pub(crate) struct Sim {
 #[derive(Subcommand)]
 enum Scenario {
     Members(members::Members),
+    Mesh(mesh::Mesh),
     Ping(ping::Ping),
     Token(token::Token),
     Route(route::Route),
@@ -31,6 +33,7 @@ impl Sim {
     pub(crate) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         match self.scenario {
             Scenario::Members(members) => members.run(json),
+            Scenario::Mesh(mesh) => mesh.run(json),
             Scenario::Ping(ping) => ping.run(json),
             Scenario::Token(token) => token.run(json),
             Scenario::Route(route) => route.run(json),

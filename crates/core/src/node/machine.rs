@@ -48,6 +48,12 @@ macro_rules! within {
                 Reply::Route,
                 |$inner| $call,
             ),
+            Part::Mesh($machine) => $out.nested(
+                $service,
+                |event| Event { service: $service, event: PartEvent::Mesh(event) },
+                Reply::Mesh,
+                |$inner| $call,
+            ),
         }
     };
 }
@@ -60,6 +66,7 @@ macro_rules! ask {
             Part::Members($machine) => $call,
             Part::Token($machine) => $call,
             Part::Route($machine) => $call,
+            Part::Mesh($machine) => $call,
         }
     };
 }
@@ -174,6 +181,12 @@ impl Machine for Node {
                 service,
                 |event| Event { service, event: PartEvent::Route(event) },
                 Reply::Route,
+                |inner| machine.handle_command(now, request, command, inner),
+            ),
+            (Some(Part::Mesh(machine)), PartCommand::Mesh(command)) => out.nested(
+                service,
+                |event| Event { service, event: PartEvent::Mesh(event) },
+                Reply::Mesh,
                 |inner| machine.handle_command(now, request, command, inner),
             ),
             _ => out.reply(request, Reply::NoSuchService),

@@ -14,7 +14,7 @@ use serde::Serialize;
 pub use machine::Node;
 
 use crate::tag::Service;
-use crate::{jitterbug, pastry, ping, swim};
+use crate::{jitterbug, pastry, ping, swim, w3w};
 
 /// A machine that can be part of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub enum Part {
     Token(Box<Token>),
     /// Finds who owns a key.
     Route(Box<pastry::Pastry>),
+    /// Reaches people who are away.
+    Mesh(Box<w3w::Mesh>),
 }
 
 /// The token with the application that is shipped with it.
@@ -52,6 +54,8 @@ pub enum PartCommand {
     Token(jitterbug::Command<jitterbug::Set>),
     /// Of route.
     Route(pastry::Command),
+    /// Of mesh.
+    Mesh(w3w::Command),
 }
 
 /// The answer of one part.
@@ -65,6 +69,8 @@ pub enum Reply {
     Token(jitterbug::Reply),
     /// Of route.
     Route(pastry::Reply),
+    /// Of mesh.
+    Mesh(w3w::Reply),
     /// This node has no such service, or it is of another protocol than the command.
     NoSuchService,
 }
@@ -91,6 +97,8 @@ pub enum PartEvent {
     Token(jitterbug::Event),
     /// Of route.
     Route(pastry::Event),
+    /// Of mesh.
+    Mesh(w3w::Event),
 }
 
 /// Two parts were given one tag.

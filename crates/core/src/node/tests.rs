@@ -97,7 +97,7 @@ fn a_datagram_reaches_its_part_alone() {
     assert_eq!(rig.log, [format!("Send {} to 127.0.0.5:7002 01010000000000000077", socket(BLUE))]);
     let answered = |part: &Part| match part {
         Part::Ping(ping) => ping.counted().pings_answered,
-        Part::Members(_) | Part::Token(_) | Part::Route(_) => panic!("both are pings"),
+        Part::Members(_) | Part::Token(_) | Part::Route(_) | Part::Mesh(_) => panic!("both are pings"),
     };
     let counts: Vec<u64> = rig.machine.parts().iter().map(|(_, part)| answered(part)).collect();
     assert_eq!(counts, [0, 1]);

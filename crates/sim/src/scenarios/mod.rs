@@ -2,6 +2,7 @@
 
 pub mod members;
 pub mod members_measure;
+pub mod mesh;
 pub mod ping;
 pub mod route;
 pub mod token;

@@ -160,7 +160,7 @@ impl Common {
     }
 }
 
-fn parse_probability(text: &str) -> Result<f64, String> {
+pub(super) fn parse_probability(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(p) if (0.0..=1.0).contains(&p) => Ok(p),
         _ => Err(String::from("write a probability from 0 to 1")),

@@ -1,0 +1,201 @@
+//! What can be set, and what cannot be set together.
+
+use core::time::Duration;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::known::KnownNode;
+use super::wire::{DATA_BYTES_MAX, HEADER_BYTES};
+
+/// The settings of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Who the node is: its NID is the hash of this (M-31). Kept across restarts (MA-12).
+    pub uuid: [u8; 16],
+    /// Where to receive, both datagrams and streams; the port is that of the whole network (MA-19).
+    pub bind: SocketAddrV4,
+    /// The address to announce, if it is not that of `bind` (M-32, MA-26).
+    pub ip: Option<Ipv4Addr>,
+    /// Which port is told to others.
+    pub announce: Announce,
+    /// Addresses to announce to beside the known nodes (MA-57).
+    pub seeds: Vec<Ipv4Addr>,
+    /// The known nodes as a file had them; those in the store are added (M-29).
+    pub known: Vec<KnownNode>,
+    /// The most peers in the ring, at least 4 (MA-34).
+    pub peers_max: usize,
+    /// Below so many peers the node goes on announcing itself (MA-21).
+    pub peers_min: usize,
+    /// To whom a relay passes a message on (MA-60).
+    pub forward: Forward,
+    /// How long a message waits, and how long it is remembered as seen (MA-40b).
+    pub expiry: Duration,
+    /// The most bytes of DATA in the store.
+    pub quota_bytes: u64,
+    /// The most blocks in the store.
+    pub blocks_max: usize,
+    /// How long a block stays that nobody waits for.
+    pub keep: Duration,
+    /// The longest DATA (MA-28).
+    pub data_bytes_max: usize,
+    /// The most messages that wait.
+    pub queue_max: usize,
+    /// The most bytes that wait, in the store.
+    pub queue_bytes_max: usize,
+    /// The most bytes of messages in memory; beyond it they are read from the store again, and peers have to wait.
+    pub memory_bytes_max: usize,
+    /// The most bytes written to one connection and not taken by the kernel.
+    pub unsent_bytes_max: usize,
+    /// The most messages remembered as seen, for others and for us each.
+    pub seen_max: usize,
+    /// The most lines of inbox and outbox each; the oldest goes.
+    pub boxes_max: usize,
+    /// The most known nodes (MA-56).
+    pub known_max: usize,
+    /// The most dials under way.
+    pub dials_max: usize,
+    /// The most connections that others may have open to us.
+    pub streams_max: usize,
+    /// Whether a refused caller is told of our peer nearest to it (MA-33).
+    pub hint: bool,
+    /// A fault to build in, so that the tests can show that they would notice it.
+    #[doc(hidden)]
+    pub fault: Option<Fault>,
+}
+
+/// Which port is told to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announce {
+    /// The one listening port, always (MA-16).
+    Fixed,
+    /// The letter of M-34: the first known node is told the next port, the second the one after it. So many ports
+    /// are really listened on; the count starts anew behind the last.
+    Incrementing {
+        /// How many.
+        ports: u16,
+    },
+}
+
+/// To whom a relay passes a message on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forward {
+    /// To the nearer of the recipient's two neighbours.
+    Nearest,
+    /// To both, as the document has it (M-49).
+    Both,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            uuid: [0; 16],
+            bind: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 22_000),
+            ip: None,
+            announce: Announce::Fixed,
+            seeds: Vec::new(),
+            known: Vec::new(),
+            peers_max: 32,
+            peers_min: 4,
+            forward: Forward::Nearest,
+            expiry: Duration::from_secs(3600),
+            quota_bytes: 4 << 30,
+            blocks_max: 1 << 18,
+            keep: Duration::from_secs(7 * 86_400),
+            data_bytes_max: DATA_BYTES_MAX,
+            queue_max: 16_384,
+            queue_bytes_max: 1 << 30,
+            memory_bytes_max: 32 << 20,
+            unsent_bytes_max: 512 << 10,
+            seen_max: 100_000,
+            boxes_max: 65_536,
+            known_max: 1024,
+            dials_max: 16,
+            streams_max: 256,
+            hint: true,
+            fault: None,
+        }
+    }
+}
+
+impl Config {
+    /// The address to announce.
+    #[must_use]
+    pub fn own_ip(&self) -> Ipv4Addr {
+        self.ip.unwrap_or(*self.bind.ip())
+    }
+
+    pub(super) fn body_bytes_max(&self) -> usize {
+        HEADER_BYTES + self.data_bytes_max
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let ip = self.own_ip();
+        if ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast() {
+            return Err(ConfigError::Ip { ip });
+        }
+        if self.peers_max < 4 {
+            return Err(ConfigError::Max { peers_max: self.peers_max });
+        }
+        if self.peers_min > self.peers_max {
+            return Err(ConfigError::Min { peers_min: self.peers_min, peers_max: self.peers_max });
+        }
+        if self.expiry.is_zero() {
+            return Err(ConfigError::Expiry);
+        }
+        if let Announce::Incrementing { ports } = self.announce
+            && (ports == 0 || self.bind.port() == 0 || self.bind.port().checked_add(ports).is_none())
+        {
+            return Err(ConfigError::Ports { ports, port: self.bind.port() });
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Others could not reach us there.
+    #[error("{ip} is no address that others can dial: set node.bind to one of this machine")]
+    Ip {
+        /// As configured.
+        ip: Ipv4Addr,
+    },
+    /// A ring that cannot hold.
+    #[error("mesh.max is {peers_max}: a ring needs at least 4 peers")]
+    Max {
+        /// As configured.
+        peers_max: usize,
+    },
+    /// It would announce itself for ever.
+    #[error("mesh.min is {peers_min}: it must be at most mesh.max ({peers_max})")]
+    Min {
+        /// As configured.
+        peers_min: usize,
+        /// As configured.
+        peers_max: usize,
+    },
+    /// Nothing would wait.
+    #[error("mesh.expiry is zero: give it a duration such as \"1h\"")]
+    Expiry,
+    /// There are not so many ports.
+    #[error("mesh.announce asks for {ports} ports above {port}: choose a fixed port with room above it")]
+    Ports {
+        /// As configured.
+        ports: u16,
+        /// As configured.
+        port: u16,
+    },
+}
+
+/// A fault that can be built in on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing is remembered as seen.
+    ForgetSeen,
+    /// A sender is told that its message is safe before it is.
+    ReplyBeforeDurable,
+    /// Nobody is introduced to anybody.
+    NoIntroductions,
+    /// OPTIMIZE takes the own neighbours too.
+    DropNeighbours,
+}

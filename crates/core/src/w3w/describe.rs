@@ -1,0 +1,88 @@
+//! Bytes as something that can be printed: `annulus decode w3w`.
+
+use serde::Serialize;
+
+use super::form::{Form, read_form};
+use super::frames::Frames;
+use super::message::Message;
+use super::nid::{Key, Nid};
+use super::wire::{Body, DATA_BYTES_MAX, HEADER_BYTES, decode_body, decode_here};
+use crate::wire::DecodeError;
+
+/// One message, in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "message")]
+pub enum Described {
+    /// A HERE.
+    #[serde(rename = "HERE")]
+    Here {
+        /// How it travelled: `datagram` or `frame`.
+        carrier: &'static str,
+        /// About whom.
+        nid: Nid,
+        /// Where that node is.
+        ip: std::net::Ipv4Addr,
+        /// Where it accepts connections there.
+        port: u16,
+    },
+    /// A MESSAGE.
+    #[serde(rename = "MESSAGE")]
+    Message {
+        /// From whom.
+        sender: Nid,
+        /// For whom.
+        recipient: Nid,
+        /// How long DATA is.
+        size: usize,
+        /// Where DATA is found in a store.
+        hash: Key,
+        /// Which form DATA has.
+        form: &'static str,
+        /// DATA, in hexadecimal digits.
+        data_hex: String,
+    },
+}
+
+/// Reads a HERE datagram, or frames as they follow each other on a connection.
+///
+/// # Errors
+/// If it is neither; frames must be whole.
+pub fn describe(bytes: &[u8]) -> Result<Vec<Described>, DecodeError> {
+    if bytes.first() == Some(&b'w') {
+        let here = decode_here(bytes)?;
+        let (ip, port) = (*here.at.ip(), here.at.port());
+        return Ok(vec![Described::Here { carrier: "datagram", nid: here.nid, ip, port }]);
+    }
+    let (mut rest, mut described) = (bytes, Vec::new());
+    while !rest.is_empty() {
+        let mut frames = Frames::later(HEADER_BYTES + DATA_BYTES_MAX);
+        let body = frames.take(&mut rest)?.ok_or(DecodeError::Truncated)?;
+        described.push(match decode_body(body)? {
+            Body::Here(here) => {
+                Described::Here { carrier: "frame", nid: here.nid, ip: *here.at.ip(), port: here.at.port() }
+            }
+            Body::Message(message) => describe_message(&message),
+        });
+    }
+    if described.is_empty() { Err(DecodeError::Truncated) } else { Ok(described) }
+}
+
+fn describe_message(message: &Message) -> Described {
+    let data = message.data();
+    Described::Message {
+        sender: message.sender(),
+        recipient: message.recipient(),
+        size: data.len(),
+        hash: Key::of(data),
+        form: match read_form(data) {
+            Form::Plain(_) => "plain",
+            Form::Ask { .. } => "ask",
+            Form::Receipt { .. } => "receipt",
+            Form::Manifest { .. } => "manifest",
+            Form::Block { .. } => "block",
+            Form::Progress(_) => "progress",
+            Form::Inquiry { .. } => "inquiry",
+        },
+        data_hex: data.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}

@@ -1,0 +1,96 @@
+//! What the two messages mean.
+
+use core::fmt;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+
+use super::nid::{Key, Nid};
+use super::wire::HEADER_BYTES;
+use crate::id::hash;
+
+/// `HERE`: the node `nid` accepts connections at `at` (M-13). By datagram it asks the receiver to dial; as the
+/// first frame of a connection it says who speaks (MA-27).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Here {
+    /// Whom it is about, which need not be who sent it (M-43).
+    pub nid: Nid,
+    /// Where that node accepts connections.
+    pub at: SocketAddrV4,
+}
+
+impl Here {
+    /// Whether a node can be there at all: not nowhere, not everywhere, and on loopback only if we are (MA-25).
+    #[must_use]
+    pub fn is_reachable_from(&self, own: Ipv4Addr) -> bool {
+        let ip = *self.at.ip();
+        let is_one_host = !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast();
+        is_one_host && (!ip.is_loopback() || own.is_loopback())
+    }
+
+    /// Where to dial.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        SocketAddr::V4(self.at)
+    }
+}
+
+/// `MESSAGE`: DATA on its way from one node to another (M-19). It is kept as the body of its frame, because it is
+/// passed on unchanged; copies of it share the bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Message {
+    pub(super) sender: Nid,
+    pub(super) recipient: Nid,
+    pub(super) body: Arc<Vec<u8>>,
+}
+
+impl Message {
+    /// A message of our own.
+    #[must_use]
+    pub fn new(sender: Nid, recipient: Nid, data: &[u8]) -> Self {
+        Self { sender, recipient, body: Arc::new(super::wire::body(sender, recipient, data)) }
+    }
+
+    /// Who sent it, or claims to have (MA-52).
+    #[must_use]
+    pub const fn sender(&self) -> Nid {
+        self.sender
+    }
+
+    /// Whom it is for.
+    #[must_use]
+    pub const fn recipient(&self) -> Nid {
+        self.recipient
+    }
+
+    /// The content.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.body[HEADER_BYTES..]
+    }
+
+    /// The body of its frame.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MESSAGE {:?} -> {:?} {} bytes", self.sender, self.recipient, self.data().len())
+    }
+}
+
+/// What makes two messages the same one (MA-40b): sender, recipient and DATA. It never leaves the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SeenKey(pub(super) [u8; 32]);
+
+impl SeenKey {
+    pub(super) fn new(sender: Nid, recipient: Nid, key: Key) -> Self {
+        let mut bytes = [0; 96];
+        bytes[..32].copy_from_slice(&sender.to_bytes());
+        bytes[32..64].copy_from_slice(&recipient.to_bytes());
+        bytes[64..].copy_from_slice(&key.to_bytes());
+        Self(hash(&bytes))
+    }
+}

@@ -1,0 +1,508 @@
+//! w3w: messages that reach people who are away. The service `mesh`.
+//!
+//! A node has an address, its [`Nid`], and keeps connections to up to `peers_max` others: its *routing ring*,
+//! ordered by address and closed to a circle. Bytes sent to an address travel from peer to peer, each time to one
+//! that is nearer; they are stored by their hash where they pass, wait where they must, and are delivered at most
+//! once. `docs/spec/w3w.md` has the clauses of the document (M-n) and the decisions that fill its holes (MA-n).
+//!
+//! # The files
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
+//! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
+//! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
+//! | `ask.rs`, `transfer.rs` | commands, and files |
+//! | `routes.rs` | the routing ring |
+//! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs` | nouns with no machine round them |
+//! | `form.rs` | forms of DATA: receipts and files |
+//! | `describe.rs` | bytes as text, for `annulus decode` |
+//!
+//! # The messages
+//!
+//! | message | by datagram | on a connection |
+//! |---|---|---|
+//! | [`Here`] | SIGNAL: dial that node, unless it is a peer, is held off or would be dropped at once | the first frame: who speaks; later ones say nothing |
+//! | [`Message`] | never | RECEIVE: for us, SAVE and deliver; else SAVE and SEND |
+//!
+//! # The states
+//!
+//! INIT reads the store → NOUNCE says HERE to the known nodes → WAIT. SIGNAL dials (RECONNECT), ADD_ROUTE takes a
+//! caller in or sends it away, OPTIMIZE drops a peer when there are too many, DEL_ROUTE forgets one that is gone.
+//! The names appear as the field `state` of the traces.
+//!
+//! # Where we differ from the document, and why
+//!
+//! - The ring table, taken literally, inserts nothing: the ring is an ordered map (MA-1 … MA-9).
+//! - Whoever connects says HERE first, else an acceptor could not know who calls (MA-27).
+//! - A relay passes a message to the nearer neighbour only, unless `forward` says both (MA-60); what was seen is
+//!   dropped (MA-40). The document's letter floods, and never ends for a recipient that is away.
+//! - More HEREs than the document has are sent, of the same form: see `announce.rs`. With the document's alone many
+//!   nodes cannot reach each other.
+//!
+//! # A driver in twenty lines
+//!
+//! ```
+//! use annulus_core::w3w::{Config, Event, Mesh};
+//! use annulus_core::{Action, Bound, Instant, Machine, Now, Queue, StoreReply, StoreResult, Wall};
+//!
+//! let config = Config { uuid: [7; 16], seeds: vec!["127.0.0.2".parse()?], ..Config::default() };
+//! let mut mesh = Mesh::new(&config, [7; 32])?;
+//! let mut queue = Queue::new();
+//! let now = Now::new(Instant::ZERO, Wall::from_micros(1_700_000_000_000_000));
+//!
+//! mesh.handle_start(now, &Bound::default(), &mut queue.outbox());
+//! let mut sent = Vec::new();
+//! while sent.is_empty() {
+//!     let mut asked = Vec::new();
+//!     while let Some(action) = queue.next() {
+//!         match action {
+//!             Action::Send { to, bytes, .. } => sent.push((to, bytes.to_vec())),
+//!             Action::Store { op, .. } => asked.push(op), // an empty store
+//!             Action::Event(Event::Started { nid, .. }) => assert_eq!(nid, mesh.nid()),
+//!             _ => {}
+//!         }
+//!     }
+//!     for op in asked {
+//!         let result = StoreResult::Page { entries: &[], more: false };
+//!         mesh.handle_stored(now, StoreReply { op, result }, &mut queue.outbox());
+//!     }
+//! }
+//! assert_eq!(sent[0].0, "127.0.0.2:22000".parse()?);
+//! assert!(sent[0].1.starts_with(b"w00 HERE "));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod alarms;
+mod announce;
+mod ask;
+mod boxes;
+mod config;
+mod counts;
+mod describe;
+mod files;
+mod form;
+mod frames;
+mod greet;
+mod known;
+mod links;
+mod load;
+mod machine;
+mod memory;
+mod message;
+mod nid;
+mod post;
+mod queue;
+mod relay;
+mod routes;
+mod save;
+mod shelf;
+mod signal;
+mod transfer;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+pub use boxes::{Received, Sent, SentState};
+pub use config::{Announce, Config, ConfigError, Fault, Forward};
+pub use counts::Counters;
+pub use describe::{Described, describe};
+pub use files::FileStatus;
+pub use form::{FILE_BLOCKS_MAX, FORM_MAGIC, Form, Manifest, Progress, read_form, write_form};
+pub use known::{KnownNode, KnownNodesError, known_nodes_from_json, known_nodes_to_json};
+pub use machine::{BLOCKS, FILES, INBOX, INDEX, KNOWN, Mesh, OUTBOX, QUEUE, SEEN, TCP, UDP};
+pub use message::{Here, Message};
+pub use nid::{Key, NID_HEX_BYTES, Nid, ParseNidError};
+pub use routes::{Direction, Peer};
+pub use wire::{
+    Body, DATA_BYTES_MAX, HEADER_BYTES, HERE_BYTES_MAX, LENGTH_BYTES, VERSION, decode_body, decode_here,
+    decode_message, encode_here, encode_message, here_frame,
+};
+
+#[cfg(doc)]
+use crate::Machine;
+use crate::store::StoreFault;
+
+/// What the application may ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Send DATA to a node. Answered when it is safe here: [`Reply::Sent`], or why not.
+    Send {
+        /// To whom.
+        to: Nid,
+        /// What.
+        data: Vec<u8>,
+        /// Whether the recipient is to confirm it.
+        receipt: bool,
+    },
+    /// The DATA under a key.
+    Get {
+        /// Its key.
+        key: Key,
+    },
+    /// What is for us, from this number on.
+    Inbox {
+        /// The least number.
+        from: u64,
+    },
+    /// What we sent, from this number on.
+    Outbox {
+        /// The least number.
+        from: u64,
+    },
+    /// Take a message out of the inbox.
+    Remove {
+        /// Its number.
+        number: u64,
+    },
+    /// The routing ring.
+    Peers,
+    /// The known nodes, latest first; [`known_nodes_to_json`] makes the document's file of them.
+    Known,
+    /// A node is known to be there, from another source than the mesh.
+    AddKnown {
+        /// Where.
+        ip: Ipv4Addr,
+    },
+    /// Throw away every block that nobody waits for.
+    Collect,
+    /// How the node is.
+    Status,
+    /// Offer a file, or go on with one that was offered before. Blocks are asked for by [`Event::BlockWanted`].
+    OfferFile {
+        /// To whom.
+        to: Nid,
+        /// What it consists of.
+        manifest: Manifest,
+    },
+    /// A block that was wanted.
+    Supply {
+        /// Of which file.
+        file: Key,
+        /// Which block.
+        index: u32,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+    /// All files under way, and those that have come.
+    Files,
+    /// Forget a file.
+    DropFile {
+        /// Which.
+        file: Key,
+    },
+    /// The bytes of a block of a file that has come.
+    ReadBlock {
+        /// Which file.
+        file: Key,
+        /// Which block.
+        index: u32,
+    },
+}
+
+/// What the application gets for a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The message is safe here and on its way.
+    Sent {
+        /// Its number in the outbox.
+        number: u64,
+        /// Where its DATA is.
+        key: Key,
+    },
+    /// The same DATA was sent to the same node within the expiry (MA-41): add something to it that differs.
+    Duplicate {
+        /// Where its DATA is.
+        key: Key,
+    },
+    /// Too much waits already.
+    QueueFull,
+    /// The store is full of what somebody waits for.
+    QuotaFull,
+    /// DATA is over the limit: send it as a file.
+    TooLong {
+        /// The limit.
+        data_bytes_max: usize,
+    },
+    /// The store could not keep it; nothing was sent.
+    StoreFailed {
+        /// Why.
+        fault: StoreFault,
+    },
+    /// The bytes asked for.
+    Block(Data),
+    /// There is no such block.
+    NoSuchBlock,
+    /// There is, but it is no longer what its key says.
+    Corrupt {
+        /// Which.
+        key: Key,
+    },
+    /// There is no such message.
+    NoSuchMessage,
+    /// What is for us.
+    Inbox(Vec<Received>),
+    /// What we sent.
+    Outbox(Vec<Sent>),
+    /// The routing ring, ascending.
+    Peers(Vec<Peer>),
+    /// The known nodes, latest first.
+    Known(Vec<KnownNode>),
+    /// It is done.
+    Done,
+    /// So much was thrown away.
+    Collected {
+        /// How many blocks.
+        blocks: usize,
+        /// How many bytes.
+        bytes: u64,
+    },
+    /// How the node is.
+    Status(Box<Status>),
+    /// The file is offered.
+    Offered {
+        /// What it is known by.
+        file: Key,
+    },
+    /// The manifest's numbers do not fit together, or its blocks do not fit into messages.
+    BadManifest,
+    /// There is no such file.
+    NoSuchFile,
+    /// The bytes are not that block: the file has changed.
+    WrongBlock,
+    /// All files.
+    Files(Vec<FileStatus>),
+    /// The node is stopping.
+    Stopping,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Its address in the mesh.
+    pub nid: Nid,
+    /// Where it accepts connections.
+    pub at: SocketAddrV4,
+    /// How many peers are in the ring.
+    pub peers: usize,
+    /// The younger and the older neighbour.
+    pub neighbours: Option<(Nid, Nid)>,
+    /// How many nodes are known.
+    pub known: usize,
+    /// Lines in the inbox.
+    pub inbox: usize,
+    /// Lines in the outbox.
+    pub outbox: usize,
+    /// Messages that wait.
+    pub waiting: usize,
+    /// Messages remembered as seen.
+    pub seen: usize,
+    /// Blocks in the store.
+    pub blocks: usize,
+    /// Bytes of DATA in the store.
+    pub bytes: u64,
+    /// The most of them.
+    pub quota_bytes: u64,
+    /// Bytes of messages in memory.
+    pub memory_bytes: usize,
+}
+
+/// What the application is told unasked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// INIT is over.
+    Started {
+        /// Who we are.
+        nid: Nid,
+        /// How many messages wait since before.
+        waiting: usize,
+        /// How many nodes are known.
+        known: usize,
+    },
+    /// A peer came into the ring.
+    PeerConnected {
+        /// Which.
+        nid: Nid,
+        /// Where it is.
+        ip: Ipv4Addr,
+        /// Where it accepts connections there.
+        port: u16,
+        /// Who dialled.
+        direction: Direction,
+    },
+    /// A peer left the ring.
+    PeerDisconnected {
+        /// Which.
+        nid: Nid,
+        /// Why.
+        why: Leave,
+    },
+    /// Two nodes claim one NID (MA-14); the first stays.
+    IdentityClashed {
+        /// Which.
+        nid: Nid,
+        /// Where the second is.
+        ip: Ipv4Addr,
+    },
+    /// A message for us came, and is safe if `is_kept`. It is told once.
+    MessageReceived {
+        /// Its line in the inbox.
+        #[serde(flatten)]
+        message: Received,
+        /// Whether it is in the store; if not, this is the only copy.
+        is_kept: bool,
+        /// The DATA; [`read_form`] gives the payload.
+        #[serde(skip)]
+        data: Data,
+    },
+    /// A message was given to peers, by us as its sender or in transit.
+    MessagePassedOn {
+        /// Who sent it.
+        sender: Nid,
+        /// Whom it is for.
+        recipient: Nid,
+        /// Where its DATA is.
+        key: Key,
+        /// The peer it came from; `None` if it is ours.
+        from: Option<Nid>,
+        /// The peers it goes to.
+        to: Vec<Nid>,
+    },
+    /// More is known of a message of ours.
+    MessageStateChanged {
+        /// Its number in the outbox.
+        number: u64,
+        /// Where its DATA is.
+        key: Key,
+        /// What is known now.
+        state: SentState,
+    },
+    /// The recipient of a message of ours has confirmed it.
+    MessageConfirmed {
+        /// Its number in the outbox.
+        number: u64,
+        /// By whom.
+        by: Nid,
+        /// Where its DATA is.
+        key: Key,
+        /// When it arrived, by the recipient's clock, in seconds since 1970.
+        received_at: u64,
+    },
+    /// The known nodes have changed: write the file.
+    KnownNodesChanged {
+        /// How many they are.
+        nodes: usize,
+    },
+    /// The store could not do something.
+    StoreFailed {
+        /// Why.
+        fault: StoreFault,
+    },
+    /// A block was not what its key says, and is gone.
+    BlockCorrupted {
+        /// Which.
+        key: Key,
+    },
+    /// A file is offered to us.
+    FileOffered {
+        /// What it is known by.
+        file: Key,
+        /// By whom.
+        from: Nid,
+        /// What its sender calls it.
+        name: String,
+        /// How long it is.
+        size: u64,
+    },
+    /// A file for us is whole and safe.
+    FileReceived {
+        /// What it is known by.
+        file: Key,
+        /// From whom.
+        from: Nid,
+        /// What its sender calls it.
+        name: String,
+        /// How long it is.
+        size: u64,
+    },
+    /// The recipient of a file of ours has told what it lacks.
+    FileProgressed {
+        /// Which file.
+        file: Key,
+        /// The blocks it lacks: first, and how many.
+        missing: Vec<(u32, u32)>,
+    },
+    /// A block of a file of ours is to be sent: give it with [`Command::Supply`].
+    BlockWanted {
+        /// Of which file.
+        file: Key,
+        /// Which block.
+        index: u32,
+    },
+    /// A file of ours is whole and safe at its recipient.
+    FileDelivered {
+        /// Which file.
+        file: Key,
+        /// Where.
+        to: Nid,
+    },
+}
+
+/// Why a peer left the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leave {
+    /// Its connection broke.
+    Broken,
+    /// It ended the connection.
+    Closed,
+    /// There were too many, and it was too close to others.
+    Optimized,
+    /// It sent frames that were no messages.
+    Malformed,
+    /// It took nothing for too long.
+    Stalled,
+    /// We are stopping.
+    Stopped,
+}
+
+/// Bytes that are shared, not copied, when an event is.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Data {
+    bytes: Arc<Vec<u8>>,
+    from: usize,
+}
+
+impl core::ops::Deref for Data {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+}
+
+impl From<&[u8]> for Data {
+    fn from(bytes: &[u8]) -> Self {
+        Self { bytes: Arc::new(bytes.to_vec()), from: 0 }
+    }
+}
+
+impl From<Message> for Data {
+    fn from(message: Message) -> Self {
+        Self { bytes: message.body, from: HEADER_BYTES }
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}

@@ -1,0 +1,563 @@
+//! SAVE and what it leads to: the store, in both directions.
+
+use core::time::Duration;
+
+use super::alarms::Alarm;
+use super::boxes::{Received, Sent, SentState, Waiting};
+use super::config::Fault;
+use super::form::{Form, read_form};
+use super::machine::{BLOCKS, INBOX, INDEX, KNOWN, Mesh, OUTBOX, Out, QUEUE, SEEN};
+use super::message::{Message, SeenKey};
+use super::nid::{Key, Nid};
+use super::queue::{Entry, Line};
+use super::{Event, Reply};
+use crate::outbox::BatchWriter;
+use crate::store::{StoreFault, StoreReply, StoreResult};
+use crate::tag::{OpId, RequestId};
+use crate::time::Now;
+
+/// A message for us that is being saved.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Delivery {
+    message: Message,
+    key: Key,
+    /// Whether the block is written for the first time.
+    is_new: bool,
+    received: Option<Received>,
+    request: Option<(RequestId, u64)>,
+}
+
+/// What an operation of the store was for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Pending {
+    /// A page of what was kept, at the start.
+    Load,
+    /// A message in transit is saved.
+    Transit { line: Line, key: Key, is_new: bool },
+    /// A message of ours is saved.
+    Own { line: Line, key: Key, is_new: bool, request: Option<RequestId> },
+    /// A message for us is saved.
+    Deliver(Box<Delivery>),
+    /// A message that waits is read again.
+    Fetch(Line),
+    /// The application wants a block.
+    Read { request: RequestId, key: Key, is_part: bool },
+    /// A file is whole and being made safe.
+    FileSync(Key),
+    /// Nothing waits for it.
+    Other,
+}
+
+/// How far the start has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Loading {
+    pub(super) space: usize,
+    pub(super) from: Vec<u8>,
+}
+
+impl Mesh {
+    pub(super) fn begin(&mut self, pending: Pending) -> OpId {
+        self.ops_begun += 1;
+        let op = OpId::new(self.ops_begun);
+        self.ops.insert(op, pending);
+        op
+    }
+
+    /// Makes room for a block; what is thrown away for it, or `None` if there is none to be made.
+    fn room_for(&mut self, key: Key, bytes: usize) -> Option<Vec<Key>> {
+        if self.shelf.has(key) {
+            return Some(Vec::new());
+        }
+        let evicted = self.shelf.make_room(bytes as u64)?;
+        self.counters.blocks_evicted += evicted.len() as u64;
+        Some(evicted)
+    }
+
+    /// A message in transit is saved before it is passed on (M-51, M-53, MA-49a); a full store does not stop it.
+    pub(super) fn save_transit(&mut self, now: Now, line: Line, out: Out<'_, '_>) {
+        let Some(entry) = self.queue.get(line) else { return };
+        let (key, size, message) = (entry.key, entry.size, entry.message.clone());
+        let is_new = !self.shelf.has(key);
+        let (Some(evicted), Some(message)) = (self.room_for(key, size), message) else {
+            return self.saved_transit(now, line, false, out);
+        };
+        self.shelf.add(key, size as u64, Duration::ZERO, now.mono);
+        self.shelf.pin(key);
+        let op = self.begin(Pending::Transit { line, key, is_new });
+        out.batch(op, false, |batch| {
+            forget_blocks(&evicted, batch);
+            if is_new {
+                put_block(key, message.data(), now.wall.as_seconds(), batch);
+            }
+        });
+    }
+
+    fn saved_transit(&mut self, now: Now, line: Line, is_stored: bool, out: Out<'_, '_>) {
+        if !is_stored {
+            self.counters.unsaved += 1;
+            while self.queue.memory_bytes() > self.config.memory_bytes_max
+                && let Some(oldest) = self.queue.oldest_unsaved()
+            {
+                self.counters.queue_dropped += 1;
+                self.forget_line(oldest, out);
+            }
+        }
+        self.queue.settled(line, is_stored);
+        self.route(now, line, out);
+        self.remind(now);
+        self.queue.shed(self.config.memory_bytes_max);
+        self.repay(out);
+    }
+
+    /// A message of ours: safe before its sender is told so.
+    pub(super) fn send_own(
+        &mut self,
+        now: Now,
+        to: Nid,
+        data: &[u8],
+        receipt: Option<bool>,
+        request: Option<RequestId>,
+        out: Out<'_, '_>,
+    ) -> Result<(), Reply> {
+        if data.len() > self.config.data_bytes_max {
+            return Err(Reply::TooLong { data_bytes_max: self.config.data_bytes_max });
+        }
+        let key = Key::of(data);
+        let seen = SeenKey::new(self.own, to, key);
+        if self.passed.has(seen, now.mono) || self.received.has(seen, now.mono) {
+            return Err(Reply::Duplicate { key });
+        }
+        let message = Message::new(self.own, to, data);
+        self.counters.messages_sent += 1;
+        if to == self.own {
+            // MA-44: no network between us and ourselves.
+            self.received.add(seen, now.mono, now.mono + self.config.expiry);
+            self.deliver(now, message, key, request, out);
+            return Ok(());
+        }
+        if !self.queue.has_room(data.len()) {
+            return Err(Reply::QueueFull);
+        }
+        let is_new = !self.shelf.has(key);
+        let Some(evicted) = self.room_for(key, data.len()) else { return Err(Reply::QuotaFull) };
+        self.shelf.add(key, data.len() as u64, Duration::ZERO, now.mono);
+        self.shelf.pin(key);
+        self.passed.add(seen, now.mono, now.mono + self.config.expiry);
+        let sent = receipt.map(|wants_receipt| self.new_sent(now, to, key, data.len(), wants_receipt));
+        let mut entry = self.entry(now, message, key, None, sent.map(|line| line.number));
+        entry.is_lined = true;
+        let waiting = waiting_of(&entry);
+        let line = self.queue.push(entry);
+        let is_early = self.config.fault == Some(Fault::ReplyBeforeDurable);
+        let op = self.begin(Pending::Own { line, key, is_new, request });
+        out.batch(op, receipt.is_some() && !is_early, |batch| {
+            forget_blocks(&evicted, batch);
+            if is_new {
+                put_block(key, data, now.wall.as_seconds(), batch);
+            }
+            batch.put(QUEUE, &line.to_be_bytes(), &waiting.to_bytes());
+            if let Some(sent) = sent {
+                batch.put(OUTBOX, &sent.number.to_be_bytes(), &sent.to_bytes());
+            }
+        });
+        if let Some(sent) = sent {
+            self.put_sent(now, sent, out);
+        }
+        self.remind(now);
+        Ok(())
+    }
+
+    fn new_sent(&mut self, now: Now, to: Nid, key: Key, size: usize, wants_receipt: bool) -> Sent {
+        Sent {
+            number: self.post.allot_out(),
+            to,
+            key,
+            size: size as u64,
+            sent_at: now.wall.as_seconds(),
+            wants_receipt,
+            state: SentState::Waiting,
+        }
+    }
+
+    fn put_sent(&mut self, now: Now, sent: Sent, out: Out<'_, '_>) {
+        if let Some(gone) = self.post.put_out(sent, now.mono + self.config.expiry) {
+            let op = self.begin(Pending::Other);
+            out.delete(op, OUTBOX, &gone.number.to_be_bytes(), false);
+        }
+    }
+
+    fn saved_own(
+        &mut self,
+        now: Now,
+        line: Line,
+        request: Option<RequestId>,
+        fault: Option<StoreFault>,
+        out: Out<'_, '_>,
+    ) {
+        let Some(entry) = self.queue.get(line) else { return };
+        let (key, outbox) = (entry.key, entry.outbox);
+        let Some(fault) = fault else {
+            if let Some(request) = request {
+                out.reply(request, Reply::Sent { number: outbox.unwrap_or(u64::MAX), key });
+            }
+            self.queue.settled(line, true);
+            return self.route(now, line, out);
+        };
+        // It is not safe, so its sender is not told that it was sent, and it is not sent.
+        self.passed.forget(SeenKey::new(self.own, entry.recipient, key));
+        self.queue.remove(line);
+        outbox.map(|number| self.post.remove_out(number));
+        if let Some(request) = request {
+            out.reply(request, Reply::StoreFailed { fault });
+        }
+    }
+
+    /// SAVE of a message for us: it is told to the application once it is safe.
+    pub(super) fn deliver(
+        &mut self,
+        now: Now,
+        message: Message,
+        key: Key,
+        request: Option<RequestId>,
+        out: Out<'_, '_>,
+    ) {
+        let (size, seconds) = (message.data().len(), now.wall.as_seconds());
+        let form = read_form(message.data());
+        let is_for_people = matches!(form, Form::Plain(_) | Form::Ask { .. });
+        let is_part = matches!(form, Form::Block { .. });
+        let received = is_for_people.then(|| Received {
+            number: self.post.allot_in(),
+            from: message.sender,
+            key,
+            size: size as u64,
+            received_at: seconds,
+            is_file: false,
+        });
+        let seen = SeenKey::new(message.sender, message.recipient, key);
+        let is_new = !self.shelf.has(key);
+        let room = self.room_for(key, size);
+        let sent = request.map(|request| (request, self.post.allot_out()));
+        let delivery = Delivery { message, key, is_new, received, request: sent };
+        let Some(evicted) = room else {
+            return self.delivered(now, delivery, Some(StoreFault::Full), out);
+        };
+        self.shelf.add(key, size as u64, Duration::ZERO, now.mono);
+        self.shelf.pin(key);
+        self.delivering_bytes += delivery.message.body().len();
+        let until = seconds + self.config.expiry.as_secs();
+        let data = delivery.message.clone();
+        let op = self.begin(Pending::Deliver(Box::new(delivery)));
+        out.batch(op, !is_part, |batch| {
+            forget_blocks(&evicted, batch);
+            if is_new {
+                put_block(key, data.data(), seconds, batch);
+            }
+            batch.put(SEEN, &seen.0, &until.to_be_bytes());
+            if let Some(received) = received {
+                batch.put(INBOX, &received.number.to_be_bytes(), &received.to_bytes());
+            }
+        });
+    }
+
+    fn delivered(&mut self, now: Now, delivery: Delivery, fault: Option<StoreFault>, out: Out<'_, '_>) {
+        let Delivery { message, key, received, request, .. } = delivery;
+        if let (Some(fault), Some((request, _))) = (fault, request) {
+            self.received.forget(SeenKey::new(message.sender, message.recipient, key));
+            return out.reply(request, Reply::StoreFailed { fault });
+        }
+        if let Some(fault) = fault {
+            self.counters.unsaved += 1;
+            out.event(Event::StoreFailed { fault });
+        }
+        match (read_form(message.data()), received) {
+            (Form::Plain(_) | Form::Ask { .. }, Some(received)) => {
+                self.for_people(now, &message, received, fault.is_none(), out);
+            }
+            (Form::Receipt { key: of, received_at }, _) => {
+                self.receipt(message.sender, of, received_at, out);
+                if fault.is_none() {
+                    self.shelf.unpin(key);
+                }
+            }
+            _ => {
+                let is_part = self.file_message(now, &message, key, out);
+                if fault.is_none() && !is_part {
+                    self.shelf.unpin(key);
+                }
+            }
+        }
+        if let Some((request, number)) = request {
+            let mut sent = self.new_sent(now, self.own, key, message.data().len(), false);
+            sent.number = number;
+            sent.state = SentState::Delivered;
+            let op = self.begin(Pending::Other);
+            out.put(op, OUTBOX, &number.to_be_bytes(), &sent.to_bytes(), false);
+            self.put_sent(now, sent, out);
+            out.reply(request, Reply::Sent { number, key });
+        }
+        self.remind(now);
+        self.repay(out);
+    }
+
+    /// A message that people read: into the inbox, told, and confirmed if its sender asked for it.
+    fn for_people(
+        &mut self,
+        now: Now,
+        message: &Message,
+        received: Received,
+        is_kept: bool,
+        out: Out<'_, '_>,
+    ) {
+        self.counters.messages_delivered += 1;
+        if is_kept && let Some(gone) = self.post.put_in(received) {
+            self.shelf.unpin(gone.key);
+            let op = self.begin(Pending::Other);
+            out.delete(op, INBOX, &gone.number.to_be_bytes(), false);
+        }
+        out.event(Event::MessageReceived { message: received, is_kept, data: message.clone().into() });
+        if is_kept && matches!(read_form(message.data()), Form::Ask { .. }) && message.sender != self.own {
+            let receipt = Form::Receipt { key: received.key, received_at: now.wall.as_seconds() };
+            self.send_form(now, message.sender, &receipt, out);
+        }
+    }
+
+    /// A form of ours, not listed in the outbox; if it finds no room it is as good as lost on the way.
+    pub(super) fn send_form(&mut self, now: Now, to: Nid, form: &Form<'_>, out: Out<'_, '_>) {
+        let data = super::form::write_form(form);
+        if self.send_own(now, to, &data, None, None, out).is_err() {
+            self.counters.queue_dropped += 1;
+        }
+    }
+
+    fn receipt(&mut self, from: Nid, key: Key, received_at: u64, out: Out<'_, '_>) {
+        match self.post.answered_by(from, key) {
+            Some(number) => {
+                if self.set_sent_state(number, SentState::Delivered, out) {
+                    out.event(Event::MessageConfirmed { number, by: from, key, received_at });
+                }
+            }
+            None => self.counters.receipts_unmatched += 1,
+        }
+    }
+
+    /// Notes what is known of a message of ours; true if it is news.
+    pub(super) fn set_sent_state(&mut self, number: u64, state: SentState, out: Out<'_, '_>) -> bool {
+        let Some(line) = self.post.set_state(number, state) else { return false };
+        let op = self.begin(Pending::Other);
+        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), false);
+        out.event(Event::MessageStateChanged { number, key: line.key, state });
+        true
+    }
+
+    /// A line that waits is written down, so that it survives a restart.
+    pub(super) fn keep_line(&mut self, line: Line, out: Out<'_, '_>) {
+        let Some(entry) = self.queue.get_mut(line) else { return };
+        let is_waiting = entry.is_held || entry.targets.is_empty();
+        if entry.is_lined || !entry.is_stored || !is_waiting {
+            return;
+        }
+        entry.is_lined = true;
+        let waiting = waiting_of(entry);
+        let op = self.begin(Pending::Other);
+        out.put(op, QUEUE, &line.to_be_bytes(), &waiting.to_bytes(), false);
+    }
+
+    /// Takes a line out of the queue.
+    pub(super) fn forget_line(&mut self, line: Line, out: Out<'_, '_>) {
+        let Some(entry) = self.queue.remove(line) else { return };
+        if entry.is_stored || !entry.is_settled {
+            self.shelf.unpin(entry.key);
+        }
+        if entry.is_lined {
+            let op = self.begin(Pending::Other);
+            out.delete(op, QUEUE, &line.to_be_bytes(), false);
+        }
+    }
+
+    /// Reads a message that waits from the store again, once.
+    pub(super) fn fetch(&mut self, line: Line, out: Out<'_, '_>) {
+        let is_under_way = self.ops.values().any(|pending| *pending == Pending::Fetch(line));
+        if let Some(key) = self.queue.get(line).map(|entry| entry.key)
+            && !is_under_way
+        {
+            let op = self.begin(Pending::Fetch(line));
+            out.get(op, BLOCKS, &key.to_bytes());
+        }
+    }
+
+    fn fetched(&mut self, now: Now, line: Line, value: Option<&[u8]>, out: Out<'_, '_>) {
+        let Some(entry) = self.queue.get(line) else { return };
+        let key = entry.key;
+        let Some(data) = value.filter(|data| Key::of(data) == key) else {
+            self.corrupt(key, out);
+            return self.forget_line(line, out);
+        };
+        let message = Message::new(entry.sender, entry.recipient, data);
+        let targets = entry.targets.clone();
+        self.queue.loaded(line, message);
+        targets.into_iter().for_each(|stream| self.pump(now, stream, out));
+    }
+
+    /// A block that is not what its key says: it is not given out, and not kept.
+    fn corrupt(&mut self, key: Key, out: Out<'_, '_>) {
+        self.counters.blocks_corrupt += 1;
+        self.shelf.remove(key);
+        let op = self.begin(Pending::Other);
+        out.batch(op, false, |batch| forget_blocks(&[key], batch));
+        out.event(Event::BlockCorrupted { key });
+    }
+
+    fn read(&mut self, request: RequestId, key: Key, is_part: bool, value: Option<&[u8]>, out: Out<'_, '_>) {
+        let reply = match value {
+            None => Reply::NoSuchBlock,
+            Some(data) if Key::of(data) != key => {
+                self.corrupt(key, out);
+                Reply::Corrupt { key }
+            }
+            Some(data) if is_part => match read_form(data) {
+                Form::Block { bytes, .. } => Reply::Block(bytes.into()),
+                _ => Reply::NoSuchBlock,
+            },
+            Some(data) => Reply::Block(data.into()),
+        };
+        out.reply(request, reply);
+    }
+
+    /// The store has answered.
+    pub(super) fn stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
+        let Some(pending) = self.ops.remove(&reply.op) else { return };
+        let fault = if let StoreResult::Failed(fault) = reply.result { Some(fault) } else { None };
+        let value = if let StoreResult::Value(value) = reply.result { value } else { None };
+        if let Some(fault) = fault {
+            self.counters.store_failed += 1;
+            if !matches!(pending, Pending::Deliver(_)) {
+                out.event(Event::StoreFailed { fault });
+            }
+        }
+        match pending {
+            Pending::Load => self.loaded(now, reply.result, out),
+            Pending::Transit { line, key, is_new } => {
+                self.unless_written(fault, key, is_new);
+                self.saved_transit(now, line, fault.is_none(), out);
+            }
+            Pending::Own { line, key, is_new, request } => {
+                self.unless_written(fault, key, is_new);
+                self.saved_own(now, line, request, fault, out);
+            }
+            Pending::Deliver(delivery) => {
+                self.delivering_bytes -= delivery.message.body().len();
+                self.unless_written(fault, delivery.key, delivery.is_new);
+                self.delivered(now, *delivery, fault, out);
+            }
+            Pending::Fetch(line) => self.fetched(now, line, value, out),
+            Pending::Read { request, key, is_part } => self.read(request, key, is_part, value, out),
+            Pending::FileSync(file) => self.file_synced(now, file, fault.is_none(), out),
+            Pending::Other => {}
+        }
+    }
+
+    /// A block that could not be written is not on the shelf.
+    fn unless_written(&mut self, fault: Option<StoreFault>, key: Key, is_new: bool) {
+        if fault.is_some() {
+            self.shelf.unpin(key);
+            if is_new {
+                self.shelf.remove(key);
+            }
+        }
+    }
+
+    /// We have had to do with a node (M-3).
+    pub(super) fn met(&mut self, now: Now, ip: std::net::Ipv4Addr) {
+        if self.known.met(ip, now.wall.as_seconds()) {
+            self.alarms.set_by(Alarm::KeepKnown, now.mono + Duration::from_secs(1));
+        }
+    }
+
+    /// Keeps the known nodes (M-2) and tells that the file is to be written.
+    pub(super) fn keep_known(&mut self, out: Out<'_, '_>) {
+        let list = self.known.list();
+        let op = self.begin(Pending::Other);
+        out.batch(op, false, |batch| {
+            for node in &list {
+                batch.put(KNOWN, &node.ip.octets(), &node.seen_at.to_be_bytes());
+            }
+        });
+        out.event(Event::KnownNodesChanged { nodes: list.len() });
+    }
+
+    /// Sets the alarm for whatever is over next.
+    pub(super) fn remind(&mut self, now: Now) {
+        match self.next_expiry() {
+            Some(at) if !self.is_stopping => self.alarms.set(Alarm::Expire, at.max(now.mono)),
+            _ => self.alarms.clear(Alarm::Expire),
+        }
+    }
+
+    /// Forgets everything whose time is over.
+    pub(super) fn expire(&mut self, now: Now, out: Out<'_, '_>) {
+        while self.passed.take_expired(now.mono).is_some() {}
+        while self.held_off.take_expired(now.mono).is_some() {}
+        while self.refused_by.take_expired(now.mono).is_some() {}
+        while self.reserved.take_expired(now.mono).is_some() {}
+        while self.introduced.take_expired(now.mono).is_some() {}
+        let mut forgotten = Vec::new();
+        while let Some(seen) = self.received.take_expired(now.mono) {
+            forgotten.push(seen);
+        }
+        let mut blocks = Vec::new();
+        while let Some(key) = self.shelf.take_expired(now.mono) {
+            blocks.push(key);
+        }
+        if !forgotten.is_empty() || !blocks.is_empty() {
+            let op = self.begin(Pending::Other);
+            out.batch(op, false, |batch| {
+                forgotten.iter().for_each(|seen| batch.delete(SEEN, &seen.0));
+                forget_blocks(&blocks, batch);
+            });
+        }
+        while let Some(line) = self.queue.expired(now.mono) {
+            self.expire_line(line, out);
+        }
+        while let Some(number) = self.post.take_overdue(now.mono) {
+            self.set_sent_state(number, SentState::Unknown, out);
+        }
+        self.remind(now);
+    }
+
+    fn expire_line(&mut self, line: Line, out: Out<'_, '_>) {
+        self.counters.expired += 1;
+        if let Some(entry) = self.queue.get(line)
+            && let (Some(number), false) = (entry.outbox, entry.is_handed)
+        {
+            self.set_sent_state(number, SentState::Expired, out);
+        }
+        self.forget_line(line, out);
+    }
+}
+
+/// How a line of the queue lies in the store.
+fn waiting_of(entry: &Entry) -> Waiting {
+    Waiting {
+        sender: entry.sender,
+        recipient: entry.recipient,
+        key: entry.key,
+        size: entry.size as u64,
+        until: entry.until_seconds,
+        outbox: entry.outbox,
+    }
+}
+
+fn put_block(key: Key, data: &[u8], seconds: u64, batch: &mut BatchWriter<'_>) {
+    let mut about = [0; 16];
+    about[..8].copy_from_slice(&(data.len() as u64).to_be_bytes());
+    about[8..].copy_from_slice(&seconds.to_be_bytes());
+    batch.put(BLOCKS, &key.to_bytes(), data);
+    batch.put(INDEX, &key.to_bytes(), &about);
+}
+
+pub(super) fn forget_blocks(keys: &[Key], batch: &mut BatchWriter<'_>) {
+    for key in keys {
+        batch.delete(BLOCKS, &key.to_bytes());
+        batch.delete(INDEX, &key.to_bytes());
+    }
+}

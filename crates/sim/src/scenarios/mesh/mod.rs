@@ -1,0 +1,225 @@
+//! Nodes of a mesh that send each other messages: the scenario of [`annulus_core::w3w`].
+//!
+//! Nodes start one after the other, each knowing a few random others. They have time to find their places; then some
+//! go away, messages are sent from those present to anybody, and the others come back. What must hold:
+//!
+//! - A message is delivered to its application at most once, unless the disk that remembers it is lost (MA-40b).
+//! - A block whose sender was told that it is safe is on the disk at every start after that, and every block hashes to
+//!   its key (MF-17).
+//! - Rings are ascending and no larger than their limit and one (MF-12).
+//! - When the faults have stopped, the rings become exact: everybody is connected to both its neighbours, and all are
+//!   connected. If nothing was lost on the way, every message arrives.
+
+mod checker;
+mod trails;
+
+use core::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+
+use annulus_core::Rng;
+use annulus_core::w3w::{self, Command, Fault as Broken, Forward, Mesh, Nid};
+use serde_json::json;
+
+pub use checker::MeshChecker;
+
+use crate::conditions::{Conditions, FaultPlan};
+use crate::disk::DiskFate;
+use crate::fault::Fault;
+use crate::host::{HostId, HostSpec};
+use crate::observer::Violation;
+use crate::scenario::{Scenario, Setup};
+use crate::sim::{Sim, stream_of};
+
+/// How long rings and messages may take when nothing is wrong any more: half the time a message waits.
+pub const CONVERGE_WITHIN: Duration = Duration::from_secs(1800);
+
+/// The port of the network.
+const PORT: u16 = 22_000;
+/// The pause between two starts.
+const START_EVERY: Duration = Duration::from_millis(50);
+/// The part of the time to settle in which HEREs are counted as those of the quiet state.
+const QUIET: Duration = Duration::from_secs(600);
+/// How long messages are sent.
+const SENDING: Duration = Duration::from_secs(60);
+/// How long those who are away stay so after the last message.
+const AWAY: Duration = Duration::from_secs(300);
+
+/// The settings of the scenario.
+#[derive(Clone, Debug)]
+pub struct MeshScenario {
+    /// How many nodes.
+    pub nodes: u32,
+    /// The most peers of each.
+    pub peers_max: usize,
+    /// How many messages.
+    pub messages: u32,
+    /// How many bytes each has at least.
+    pub message_bytes: usize,
+    /// Which part of the nodes is away when the messages are sent.
+    pub away: f64,
+    /// To whom relays pass messages on.
+    pub forward: Forward,
+    /// How many random others each node knows at first.
+    pub seeds: u32,
+    /// How many seconds the nodes have to find their places.
+    pub settle_seconds: u64,
+    /// What goes wrong.
+    pub conditions: Conditions,
+    /// Whether the seed draws sizes and conditions.
+    pub swarm: bool,
+    /// A fault to build into the machine, to see that it is caught.
+    pub broken: Option<Broken>,
+}
+
+impl Default for MeshScenario {
+    fn default() -> Self {
+        Self {
+            nodes: 20,
+            peers_max: 8,
+            messages: 100,
+            message_bytes: 0,
+            away: 0.0,
+            forward: Forward::Nearest,
+            seeds: 3,
+            settle_seconds: 1800,
+            conditions: Conditions::default(),
+            swarm: false,
+            broken: None,
+        }
+    }
+}
+
+/// What is left when the seed has had its say.
+#[derive(Clone, Debug)]
+struct World {
+    nodes: u32,
+    peers_max: usize,
+    away: f64,
+    conditions: Conditions,
+}
+
+impl Scenario for MeshScenario {
+    type Machine = Mesh;
+    type Checker = MeshChecker;
+
+    fn name(&self) -> &'static str {
+        "mesh"
+    }
+
+    fn setup(&self, seed: u64) -> Result<Setup<Mesh, MeshChecker>, Violation> {
+        let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
+        let world = self.world(&mut rng);
+        let (nodes, peers_max) = (world.nodes, world.peers_max);
+        let (forward, seeds, fault) = (self.forward, self.seeds, self.broken);
+        let mut sim = Sim::new(seed, world.conditions.config.clone(), move |birth| {
+            let config = w3w::Config {
+                uuid: uuid(seed, birth.host),
+                bind: SocketAddrV4::new(v4(birth.address), PORT),
+                seeds: seeds_of(seed, birth.host, nodes, seeds),
+                peers_max,
+                peers_min: 4,
+                forward,
+                fault,
+                ..w3w::Config::default()
+            };
+            Mesh::new(&config, birth.seed).expect("the defaults of the mesh go together")
+        });
+        for index in 0..nodes {
+            let host = sim.add_host_with(HostSpec { off: true, ..HostSpec::default() });
+            sim.at(START_EVERY * index, Fault::Start(host));
+        }
+        let settled = START_EVERY * nodes + Duration::from_secs(self.settle_seconds);
+        let faults_for = settled + SENDING + if world.away > 0.0 { AWAY } else { Duration::ZERO };
+        let is_gentle =
+            world.conditions.faults == FaultPlan::default() && world.conditions.config.disk.failure == 0.0;
+        let mut checker = MeshChecker::new(self, &world, settled.saturating_sub(QUIET), settled, is_gentle);
+        let away = self.send_away(&mut sim, &mut rng, &world, settled);
+        self.send(&mut sim, &mut rng, settled, &away, &mut checker, seed);
+        world.conditions.faults.schedule(seed, &mut sim, faults_for);
+        let settings = json!({
+            "max": peers_max, "messages": self.messages, "away": world.away, "seeds": self.seeds,
+            "forward": if self.forward == Forward::Both { "both" } else { "nearest" },
+            "settle_seconds": self.settle_seconds, "swarm": self.swarm,
+            "loss": world.conditions.config.network.loss, "faults": world.conditions.faults,
+        });
+        Ok(Setup { sim, checker, faults_for, converge_within: CONVERGE_WITHIN, settings })
+    }
+}
+
+impl MeshScenario {
+    fn world(&self, rng: &mut Rng) -> World {
+        if !self.swarm {
+            let (nodes, peers_max, away) = (self.nodes, self.peers_max, self.away);
+            return World { nodes, peers_max, away, conditions: self.conditions.clone() };
+        }
+        World {
+            nodes: rng.between(2, u64::from(self.nodes.max(2))) as u32,
+            peers_max: rng.between(4, 12) as usize,
+            away: if rng.chance(0.5) { rng.unit() * 0.5 } else { 0.0 },
+            conditions: Conditions::swarm(rng),
+        }
+    }
+
+    /// Ends some nodes and starts them again later; who they are.
+    fn send_away(&self, sim: &mut Sim<Mesh>, rng: &mut Rng, world: &World, settled: Duration) -> Vec<HostId> {
+        let mut hosts: Vec<HostId> = sim.hosts().collect();
+        rng.shuffle(&mut hosts);
+        // Somebody has to be there to send.
+        let count = ((f64::from(world.nodes) * world.away) as usize).min(hosts.len() - 1);
+        hosts.truncate(count);
+        for &host in &hosts {
+            // The process ends, its kernel says so: keep-alive, which finds out the silent ones, is the driver's.
+            sim.at(settled, Fault::Crash { host, power: false, disk: DiskFate::UnsyncedLost });
+            let back = rng.duration_below(AWAY / 2);
+            sim.at(settled + SENDING + AWAY / 2 + back, Fault::Start(host));
+        }
+        hosts
+    }
+
+    fn send(
+        &self,
+        sim: &mut Sim<Mesh>,
+        rng: &mut Rng,
+        settled: Duration,
+        away: &[HostId],
+        checker: &mut MeshChecker,
+        seed: u64,
+    ) {
+        let all: Vec<HostId> = sim.hosts().collect();
+        let present: Vec<HostId> = all.iter().copied().filter(|host| !away.contains(host)).collect();
+        for number in 0..self.messages {
+            let (Some(&from), Some(&to)) = (rng.pick(&present), rng.pick(&all)) else { return };
+            let mut data = format!("message {number} ").into_bytes();
+            data.resize(data.len().max(self.message_bytes), b'.');
+            // Those who leave have left by then, and their peers know it.
+            let pause = SENDING / 6 + rng.duration_below(SENDING * 4 / 6);
+            let command = Command::Send { to: nid(seed, to), data: data.clone(), receipt: false };
+            let request = sim.command_after(settled + pause - sim.elapsed(), from, command);
+            checker.expects(request, from, to, &data);
+        }
+    }
+}
+
+/// Who a host is, at each of its starts.
+fn uuid(seed: u64, host: HostId) -> [u8; 16] {
+    // Far beyond the numbers of the other streams.
+    let bytes = Rng::from_number(seed, (1 << 32) + host.index() as u64).seed();
+    bytes.first_chunk().copied().unwrap_or_default()
+}
+
+fn nid(seed: u64, host: HostId) -> Nid {
+    Nid::from_uuid(uuid(seed, host))
+}
+
+/// Whom a host knows at first: anybody, started already or not.
+fn seeds_of(seed: u64, host: HostId, nodes: u32, seeds: u32) -> Vec<Ipv4Addr> {
+    let mut rng = Rng::from_number(seed, (1 << 33) + host.index() as u64);
+    (0..seeds).map(|_| v4(crate::sim::address(HostId::new(rng.below(nodes.into()) as u32)))).collect()
+}
+
+fn v4(address: IpAddr) -> Ipv4Addr {
+    match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    }
+}
