@@ -31,7 +31,7 @@ pub(crate) fn render(about: &About<'_>, counters: &Counters) -> String {
     }
     counters.driver.visit(&mut |counter| write_counter(&mut text, "driver", counter));
     for counter in &counters.machine {
-        write_counter(&mut text, services::name(counter.service), *counter);
+        write_counter(&mut text, services::name_of(counter.service), *counter);
     }
     text
 }

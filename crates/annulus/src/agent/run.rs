@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use annulus_core::node::{Node, PartEvent};
 use annulus_core::{Bound, Id, Service, pastry, swim};
@@ -22,6 +22,9 @@ use super::mailbox::{Letter, Mailbox};
 use super::user_event::UserEvent;
 use super::{log, services};
 use crate::config::Settings;
+
+/// How long clients of the API may take to finish when the agent leaves.
+const HTTP_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs an agent until it is told to end.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
@@ -85,7 +88,13 @@ async fn serve(
         ended = node.ended() => bail!("the node ended on its own ({ended:?}): see the log above"),
     };
     leave.send_replace(true);
-    server.await.context("the HTTP server failed")?.context("the HTTP server failed")?;
+    let mut server = server;
+    tokio::select! {
+        served = &mut server => served.context("the HTTP server failed")?.context("the HTTP server failed")?,
+        // A client that sends half a request, or reads nothing, must not hold the agent; nor must a second signal wait.
+        () = tokio::time::sleep(HTTP_GRACE) => server.abort(),
+        _ = signals.next() => server.abort(),
+    }
     tracing::info!("agent stopped");
     outcome
 }
@@ -252,7 +261,7 @@ fn service_info(name: &str, bound: &Bound) -> ServiceInfo {
     let of = bound.of(service);
     let udp = of.sockets.iter().map(|(_, addr)| EndpointInfo { transport: "udp", addr: *addr });
     let tcp = of.listeners.iter().map(|(_, addr)| EndpointInfo { transport: "tcp", addr: *addr });
-    ServiceInfo { name: services::name(service), addresses: udp.chain(tcp).collect() }
+    ServiceInfo { name: services::name_of(service), addresses: udp.chain(tcp).collect() }
 }
 
 fn now_micros() -> u64 {

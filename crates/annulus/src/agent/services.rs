@@ -7,7 +7,6 @@ use annulus_core::node::{Node, Part, Token};
 use annulus_core::pastry::{self, AppName, Pastry};
 use annulus_core::swim::{self, Preset, Swim, Tags};
 use annulus_core::{Id, Seed, Service, ping};
-use anyhow::Context as _;
 
 use crate::cli::UsageError;
 use crate::config::Settings;
@@ -28,7 +27,7 @@ pub(crate) const ROUTE: Service = Service(4);
 const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN), ("route", ROUTE)];
 
 /// What people call a service.
-pub(crate) fn name(service: Service) -> &'static str {
+pub(crate) fn name_of(service: Service) -> &'static str {
     ALL.iter().find(|(_, tag)| *tag == service).map_or("unknown", |(name, _)| name)
 }
 
@@ -50,7 +49,10 @@ pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<N
         };
         parts.push((tag(service).expect("it was found above"), part));
     }
-    Node::new(parts).context("node.services names a service twice")
+    Node::new(parts).map_err(|twice| {
+        let name = name_of(twice.0);
+        UsageError(format!("node.services names {name} twice: name each service once")).into()
+    })
 }
 
 fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {

@@ -12,6 +12,9 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run<C: clap::CommandFactory>(self) {
-        clap_complete::generate(self.shell, &mut C::command(), "annulus", &mut std::io::stdout());
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut C::command(), "annulus", &mut script);
+        // A reader that has seen enough is no error.
+        let _ = std::io::Write::write_all(&mut std::io::stdout(), &script);
     }
 }

@@ -70,13 +70,34 @@ enum Verb {
 
 /// Runs the program: 0 if all went well, 2 if it was called wrongly (clap's own code), 1 for the rest.
 pub(crate) fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     let output = Output::new(cli.json);
     dispatch(cli.verb, &cli.agent, &output).unwrap_or_else(|error| {
         output.error(&error);
         let is_usage = error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<UsageError>());
         ExitCode::from(if is_usage { 2 } else { 1 })
     })
+}
+
+/// Shows help and versions as clap has them, and says in one line what is wrong with a call.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.exit_code() == 0
+        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        // If nobody reads it there is nobody to tell.
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let text = error.render().to_string();
+    let told =
+        |line: &&str| !line.trim().is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more");
+    let lines: Vec<&str> = text.lines().filter(told).map(str::trim).collect();
+    let line = lines.join("; ").replacen("error: ", "", 1);
+    Output::new(false).error(&anyhow::anyhow!("{line}; see --help"));
+    ExitCode::from(2)
 }
 
 /// The program was called wrongly in a way that only the verb could see.

@@ -7,7 +7,15 @@ use super::keys::KEYS;
 
 /// The keys and values of a TOML text. Lists become texts with commas, as on the command line.
 pub(super) fn parse(text: &str) -> Result<Vec<(String, String)>, String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    // Not the error's own text: it shows the line, and the line may hold the token.
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let line =
+            error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        format!(
+            "line {line} is not TOML ({}): correct it",
+            error.message().lines().next().unwrap_or_default()
+        )
+    })?;
     let mut found = Vec::new();
     for (section, value) in table {
         let toml::Value::Table(keys) = value else {
@@ -105,6 +113,7 @@ mod tests {
     fn what_is_no_section_says_where_it_belongs() {
         assert!(parse("port = 7").unwrap_err().contains("outside a section"));
         assert!(parse("[ping]\n[ping.deep]\nx = 1").unwrap_err().contains("ping.deep"));
-        assert!(parse("not toml").is_err());
+        let error = parse("[http]\ntoken = \"secret\n").unwrap_err();
+        assert!(error.starts_with("line 2 is not TOML") && !error.contains("secret"), "{error}");
     }
 }

@@ -192,7 +192,7 @@ struct MessageInfo {
     (status = 404, description = "This agent does not run route.", body = ErrorBody),
 ))]
 async fn messages(State(api): State<Api>) -> Result<Json<Vec<MessageInfo>>, ApiError> {
-    let route = services::name(services::ROUTE);
+    let route = services::name_of(services::ROUTE);
     if api.services.iter().all(|service| service.name != route) {
         return Err(ApiError::no_service(route));
     }

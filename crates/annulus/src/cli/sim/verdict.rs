@@ -46,10 +46,12 @@ pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> any
     }
     trouble?;
     let Some(worst) = failures.first() else { return Ok(ExitCode::SUCCESS) };
-    if let Some(file) = &common.keep {
-        keep(file, &failures)?;
-    }
+    let kept = common.keep.as_ref().map_or(Ok(()), |file| keep(file, &failures));
     let mut out = stderr().lock();
+    if let Err(error) = kept {
+        // The failure itself matters more than the file: its command stays the last line.
+        writeln!(out, "annulus: {error:#}")?;
+    }
     if common.runs > 1 {
         writeln!(out, "{} of {} runs failed; the first of them again:", failures.len(), common.runs)?;
     } else {

@@ -47,6 +47,9 @@ impl Run {
             })
         };
         let limit = parse(&self.limit)?;
+        if limit.is_zero() {
+            return Err(UsageError("--limit is zero: give the command time, such as 10s".into()).into());
+        }
         let every = self.every.as_deref().map(parse).transpose()?;
         loop {
             let code = turn(client, limit, &self.command)?;

@@ -438,7 +438,7 @@ fn ma_46a_a_receipt_is_sent_when_asked_for_and_tells_the_sender() {
     desk.message(stream, &message);
     let receipt = write_form(&Form::Receipt { key: Key::of(&data), received_at: 1_700_000_000 });
     let sent = desk.messages(stream);
-    assert_eq!((sent[0].1, sent[0].2.as_bytes().len() > 20), (nid(0x10), true));
+    assert_eq!((sent[0].1, sent[0].2.len() > 20), (nid(0x10), true));
     let wire = desk.written(stream);
     assert!(wire.windows(receipt.len()).any(|part| part == receipt));
     // The other side.

@@ -308,7 +308,7 @@ fn mf_9_a_peer_that_dies_without_a_word_is_found_out_by_writing_to_it() {
 fn a_file_arrives_in_blocks_with_breaks_and_a_receipt() {
     let mut group = network(6, 4, 1, |_| {});
     group.run(5 * MINUTE);
-    let bytes: Vec<u8> = (0..300_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
     let blocks = bytes.chunks(4096).map(Key::of).collect();
     let manifest = Manifest { name: "f".to_owned(), size: bytes.len() as u64, block_bytes: 4096, blocks };
     let (file, to) = (manifest.file(), group.nid(4));
