@@ -125,7 +125,9 @@ fn the_description_of_the_api_is_true() {
     let description: Value = serde_json::from_str(&body).unwrap();
     let paths = description["paths"].as_object().unwrap();
     let routes: Vec<&str> = paths.keys().map(String::as_str).collect();
-    for route in ["/v1/info", "/v1/events", "/metrics", "/v1/ping", "/v1/ping/peers"] {
+    for route in
+        ["/v1/info", "/v1/events", "/metrics", "/v1/ping", "/v1/ping/peers", "/v1/members", "/v1/join"]
+    {
         assert!(routes.contains(&route), "{routes:?}");
     }
     // Every GET it describes answers with a status and a content type that it describes.
@@ -152,6 +154,11 @@ fn assert_shape(description: &Value, schema: &Value, value: &Value) {
         return assert_shape(description, &description["components"]["schemas"][name], value);
     }
     match value {
+        Value::Object(fields) if schema["additionalProperties"].is_object() => {
+            fields
+                .values()
+                .for_each(|value| assert_shape(description, &schema["additionalProperties"], value));
+        }
         Value::Object(fields) => {
             let properties = schema["properties"].as_object().expect("an object has described properties");
             for (name, value) in fields {
@@ -263,6 +270,19 @@ fn stand_alone_verbs_need_no_agent() {
         "agent",
         "info",
         "monitor",
+        "members",
+        "join",
+        "leave",
+        "force-leave",
+        "event",
+        "tags",
+        "rtt",
+        "token",
+        "token run",
+        "token set",
+        "token get",
+        "token graph",
+        "token watch",
         "ping",
         "config show",
         "config init",

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Agent, annulus, own_ip, run};
+use common::{Agent, annulus, own_ip, own_udp_port, run};
 
 const LIST: &str = include_str!("../../../docs/errors.md");
 
@@ -24,7 +24,7 @@ const PROVOKED: &[&str] = &[
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "is not a hexadecimal digit",
     "one is missing",
-    "bytes are no message of ping",
+    "bytes are no message of …",
     "cannot write …; choose another file, or add --force",
     "another process uses …: stop it or choose another port",
     "cannot listen for HTTP on …",
@@ -41,6 +41,13 @@ const PROVOKED: &[&str] = &[
     "this agent wants a token",
     "did not answer in time",
     "this agent does not run ping",
+    "this agent does not run members",
+    "none of the addresses answered",
+    "no member is called …",
+    "is no tag: give KEY=VALUE",
+    "no value is called …",
+    "is no duration: give one with its unit",
+    "cannot run …; check its name and PATH",
     "the agent has ended the stream",
 ];
 
@@ -56,10 +63,18 @@ const CODES: &[&str] = &[
     "wrong_method",
     "no_such_service",
     "no_answer",
+    "bad_query",
+    "nothing_to_join",
+    "nobody_answered",
+    "no_such_member",
+    "bad_name",
+    "event_too_large",
+    "tags_too_large",
+    "token_refused",
 ];
 
-/// Codes that depend on a moment no test can hold: a full table of pings, an agent on its way out.
-const MOMENTS: &[&str] = &["too_many_pings", "stopping"];
+/// Codes that depend on a moment no test can hold: a full queue, an agent on its way out, a fault of ours.
+const MOMENTS: &[&str] = &["too_many_pings", "too_many_events", "nobody_told", "unexpected", "stopping"];
 
 #[test]
 fn the_list_is_what_the_tests_provoke() {
@@ -102,7 +117,7 @@ fn wrong_calls_say_what_is_right() {
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
     assert_fails(&["decode", "ping", "0x01"], "is not a hexadecimal digit", 2);
     assert_fails(&["decode", "ping", "010"], "one is missing", 2);
-    assert_fails(&["decode", "ping", "0102"], "bytes are no message of ping", 1);
+    assert_fails(&["decode", "ping", "0102"], "bytes are no message of …", 1);
 }
 
 #[test]
@@ -226,6 +241,56 @@ fn a_ping_that_cannot_be_made_says_why() {
     let idle = Agent::start(&["--services", ""]);
     let http = idle.http().to_string();
     assert_fails(&["ping", &nobody, "--agent", &http], "this agent does not run ping", 1);
+}
+
+#[test]
+fn members_that_cannot_be_reached_say_why() {
+    let agent = Agent::start(&["--set", "members.preset=local"]);
+    let http = agent.http().to_string();
+    let nobody = format!("{}:7946", own_ip());
+    assert_fails(&["join", &nobody, "--agent", &http], "none of the addresses answered", 1);
+    assert_fails(&["force-leave", "nobody", "--agent", &http], "no member is called …", 1);
+    assert_fails(&["tags", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    let idle = Agent::start(&["--services", ""]);
+    assert_fails(&["members", "--agent", &idle.http().to_string()], "this agent does not run members", 1);
+}
+
+#[test]
+fn the_members_api_refuses_with_a_code_and_a_hint() {
+    let agent = Agent::start(&["--set", "members.preset=local"]);
+    let own = format!("{{\"addrs\":[\"{}:7946\"]}}", agent.ip);
+    let nobody = format!("{{\"addrs\":[\"{}:7946\"]}}", own_ip());
+    let large = format!("{{\"name\":\"x\",\"payload\":\"{}\"}}", "x".repeat(3000));
+    let tags = format!("{{\"set\":{{\"x\":\"{}\"}}}}", "x".repeat(600));
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("GET", "/v1/rtt", "", 400, "bad_query"),
+        ("GET", "/v1/members?life=true", "", 400, "bad_query"),
+        ("POST", "/v1/join", &own, 400, "nothing_to_join"),
+        ("POST", "/v1/join", &nobody, 504, "nobody_answered"),
+        ("POST", "/v1/force-leave", "{\"member\":\"nobody\"}", 404, "no_such_member"),
+        ("POST", "/v1/events", "{\"name\":\"\"}", 400, "bad_name"),
+        ("POST", "/v1/events", &large, 413, "event_too_large"),
+        ("POST", "/v1/tags", &tags, 413, "tags_too_large"),
+    ];
+    for (method, path, body, status, code) in cases {
+        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
+        assert_api_error(answered, &text, *status, code);
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_used_says_why() {
+    let port = format!("token.udp_port={}", own_udp_port());
+    let agent = Agent::start(&["--services", "token", "--set", "token.preset=local", "--set", &port]);
+    let http = agent.http().to_string();
+    assert_fails(&["token", "get", "nothing", "--agent", &http], "no value is called …", 1);
+    let run = ["token", "run", "--limit", "5", "--agent", &http, "--", "true"];
+    assert_fails(&run, "is no duration: give one with its unit", 2);
+    let run = ["token", "run", "--agent", &http, "--", "/nowhere/command"];
+    assert_fails(&run, "cannot run …; check its name and PATH", 1);
+    let json = "Content-Type: application/json";
+    let (status, text) = agent.request("POST", "/v1/token/release", &[json], "{\"hold\":999999}");
+    assert_api_error(status, &text, 409, "token_refused");
 }
 
 #[test]

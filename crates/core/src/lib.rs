@@ -19,11 +19,13 @@ mod tag;
 mod time;
 
 pub mod contract;
+pub mod jitterbug;
 pub mod node;
 pub mod pastry;
 pub mod ping;
 pub mod pool;
 pub mod ring;
+pub mod swim;
 pub mod wire;
 
 pub use counters::{Counter, VisitCounter};

@@ -75,8 +75,9 @@ impl<M: Machine> Sim<M> {
         self.note_fault(&Fault::Crash { host: id, power, disk });
         if self.hosts[id.index()].machine.is_some() {
             self.stats.crashes += 1;
-            observer.on_crash(self, id, disk);
         }
+        // Also of a host that is down already: its disk may be lost with this one.
+        observer.on_crash(self, id, disk);
         self.end_process(id, power, disk);
     }
 

@@ -84,7 +84,8 @@ pub trait Observer<M: Machine> {
     /// A host was started; its machine has not been called yet.
     fn on_start(&mut self, sim: &Sim<M>, host: HostId) {}
 
-    /// A host is about to crash: its machine can be looked at for the last time.
+    /// A host is about to crash: its machine can be looked at for the last time. One that is down already has none,
+    /// but its disk may be lost all the same.
     fn on_crash(&mut self, sim: &Sim<M>, host: HostId, disk: DiskFate) {}
 
     /// A host's machine has stopped in good order.

@@ -35,6 +35,11 @@ pub trait Checker<M: Machine>: Observer<M> {
     /// # Errors
     /// Who has not yet, in a sentence; it is told if the time runs out.
     fn converged(&mut self, sim: &Sim<M>) -> Result<(), String>;
+
+    /// What it has measured, for the report: called once, at the end.
+    fn measured(&mut self, sim: &Sim<M>) -> serde_json::Map<String, serde_json::Value> {
+        serde_json::Map::new()
+    }
 }
 
 /// A world that is ready to run.
@@ -101,6 +106,9 @@ pub struct Report {
     pub stats: Stats,
     /// What the scenario had chosen.
     pub settings: serde_json::Value,
+    /// What its checker has measured.
+    #[serde(flatten)]
+    pub measured: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Report {
@@ -116,6 +124,7 @@ impl Report {
             converged_after_seconds: None,
             stats: Stats::default(),
             settings: serde_json::Value::Null,
+            measured: serde_json::Map::new(),
         }
     }
 }
@@ -168,6 +177,7 @@ fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
         converged_after_seconds: outcome.ok().map(|after| after.as_secs_f64()),
         stats: *sim.stats(),
         settings: setup.settings,
+        measured: setup.checker.measured(sim),
     }
 }
 

@@ -8,5 +8,6 @@ mod log;
 mod metrics;
 mod run;
 mod services;
+mod user_event;
 
 pub(crate) use run::run;

@@ -1,12 +1,14 @@
 //! One life of an agent: open, bind, serve, and leave in good order.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use annulus_core::Bound;
-use annulus_core::node::Node;
+use annulus_core::node::{Node, PartEvent};
+use annulus_core::{Bound, Id, Service, swim};
 use annulus_net::{Ended, Events, Handle, Options};
 use anyhow::{Context as _, bail};
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -15,6 +17,7 @@ use super::data_dir::DataDir;
 use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
 use super::identity::Identity;
 use super::journal::Journal;
+use super::user_event::UserEvent;
 use super::{log, services};
 use crate::config::Settings;
 
@@ -30,13 +33,14 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
     // Before anything is opened: from here on a signal is a wish, not a death.
     let mut signals = Signals::catch()?;
     let http = http_addr(settings)?;
-    let machine = services::build(settings)?;
+    let name = settings.text("node.name").map_or_else(host_name, str::to_owned);
     let data = DataDir::open(settings.text("node.data_dir").map(std::path::Path::new))?;
+    let machine = services::build(settings, data.identity.id(), &name)?;
     let listener = listen(http).await?;
     let node = annulus_net::spawn(machine, Options::with_store(data.store()))?;
     let (leave, leaving) = watch::channel(false);
     let http = listener.local_addr()?;
-    let shared = shared(settings, data.identity, node.clone(), http, leaving);
+    let shared = shared(settings, name, data.identity, node.clone(), http, leaving);
     tracing::info!(name = shared.name, id = %data.identity.id(), http = %shared.http, "agent started");
     for service in &shared.services {
         let addresses: Vec<String> =
@@ -87,8 +91,33 @@ async fn serve(
 /// Writes down what the node tells, until it ends.
 async fn keep_journal(api: Api, mut events: Events<Node>) {
     while let Some(event) = events.next().await {
-        api.journal.push(now_micros(), &*event);
+        match &event.event {
+            PartEvent::Members(swim::Event::UserReceived { from, data, .. }) => {
+                let user = UserEvent::decode(data).unwrap_or(UserEvent { name: "", payload: data });
+                let told = EventReceived {
+                    service: event.service,
+                    protocol: "members",
+                    event: "event_received",
+                    from: *from,
+                    name: user.name,
+                    payload: String::from_utf8_lossy(user.payload),
+                };
+                api.journal.push(now_micros(), &told);
+            }
+            _ => api.journal.push(now_micros(), &*event),
+        }
     }
+}
+
+/// A user event as people read it: with its name, and its payload as text.
+#[derive(Serialize)]
+struct EventReceived<'a> {
+    service: Service,
+    protocol: &'static str,
+    event: &'static str,
+    from: Id,
+    name: &'a str,
+    payload: Cow<'a, str>,
 }
 
 /// SIGINT and SIGTERM, caught from the moment this is made.
@@ -134,12 +163,12 @@ async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
 
 fn shared(
     settings: &Settings,
+    name: String,
     identity: Identity,
     node: Handle<Node>,
     http: SocketAddr,
     leaving: watch::Receiver<bool>,
 ) -> Shared {
-    let name = settings.text("node.name").map_or_else(host_name, str::to_owned);
     let started_micros = now_micros();
     let journal = Journal::new(name.clone(), started_micros, settings.number("http.events_kept"));
     let services = settings.words("node.services").map(|name| service_info(name, node.bound())).collect();

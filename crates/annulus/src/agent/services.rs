@@ -1,9 +1,11 @@
 //! The services: their tags, their names, and how each is built from the configuration.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use annulus_core::node::{Node, Part};
-use annulus_core::{Seed, Service, ping};
+use annulus_core::jitterbug::{self, HostId, Ledger};
+use annulus_core::node::{Node, Part, Token};
+use annulus_core::swim::{self, Preset, Swim, Tags};
+use annulus_core::{Id, Seed, Service, ping};
 use anyhow::Context as _;
 
 use crate::cli::UsageError;
@@ -12,8 +14,14 @@ use crate::config::Settings;
 /// The tag of ping.
 pub(crate) const PING: Service = Service(1);
 
+/// The tag of members.
+pub(crate) const MEMBERS: Service = Service(2);
+
+/// The tag of token.
+pub(crate) const TOKEN: Service = Service(3);
+
 /// Every service with its name. A tag is part of the store's file: never change one.
-const ALL: &[(&str, Service)] = &[("ping", PING)];
+const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN)];
 
 /// What people call a service.
 pub(crate) fn name(service: Service) -> &'static str {
@@ -26,14 +34,16 @@ pub(crate) fn tag(name: &str) -> Option<Service> {
 }
 
 /// The node that the configuration asks for.
-pub(crate) fn build(settings: &Settings) -> anyhow::Result<Node> {
+pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Node> {
     let mut parts = Vec::new();
-    for name in settings.words("node.services") {
-        let part = match tag(name) {
-            Some(PING) => Part::Ping(ping(settings)?),
-            _ => anyhow::bail!("there is no service {name:?}: `annulus config show` lists them"),
+    for service in settings.words("node.services") {
+        let part = match tag(service) {
+            Some(PING) => Part::Ping(Box::new(ping(settings)?)),
+            Some(MEMBERS) => Part::Members(Box::new(members(settings, id, name)?)),
+            Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
+            _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
-        parts.push((tag(name).expect("it was found above"), part));
+        parts.push((tag(service).expect("it was found above"), part));
     }
     Node::new(parts).context("node.services names a service twice")
 }
@@ -50,6 +60,69 @@ fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {
         ..ping::Config::default()
     };
     ping::Ping::new(&config, seed()?).map_err(|error| UsageError(error.to_string()).into())
+}
+
+fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
+    let usage = |error: String| anyhow::Error::from(UsageError(error));
+    let preset: Preset = settings.text("members.preset").unwrap_or("lan").parse()?;
+    let tags = settings.words("node.tags").filter_map(|tag| tag.split_once('='));
+    let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let meta = Tags { name: name.to_owned(), tags }.encode().map_err(|error| usage(error.to_string()))?;
+    let mut config = swim::Config {
+        bind: SocketAddr::new(settings.ip("node.bind"), settings.number("members.port")),
+        meta,
+        ring: settings.text("members.ring").unwrap_or_default().to_owned(),
+        seeds: settings.addrs("node.join"),
+        keep_interval: settings.duration("members.keep_interval"),
+        ..swim::Config::new(id, preset)
+    };
+    let with = &mut config.settings;
+    with.probe_interval = settings.optional_duration("members.interval").unwrap_or(with.probe_interval);
+    with.probe_timeout = settings.optional_duration("members.probe_timeout").unwrap_or(with.probe_timeout);
+    with.suspicion_mult = settings.optional_number("members.suspicion_mult").unwrap_or(with.suspicion_mult);
+    with.packet_bytes_max =
+        settings.optional_number("members.packet_bytes_max").unwrap_or(with.packet_bytes_max);
+    Swim::new(&config, seed()?).map_err(|error| usage(error.to_string()))
+}
+
+fn token(settings: &Settings) -> anyhow::Result<Token> {
+    let usage = |error: String| anyhow::Error::from(UsageError(error));
+    let preset = match settings.text("token.preset") {
+        Some("local") => jitterbug::Config::local(),
+        _ => jitterbug::Config::lan(),
+    };
+    let addr = settings.ip("node.bind");
+    let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
+    let base = settings.optional_number::<u32>("token.loose_prob_base").map(f64::from);
+    let config = jitterbug::Config {
+        addr,
+        udp_port: settings.number("token.udp_port"),
+        tcp_port: settings.number("token.tcp_port"),
+        broadcast: if given.is_empty() { broadcast_of(addr) } else { given },
+        host_id: settings.optional_number::<u32>("token.host_id").and_then(HostId::new),
+        renew_timeout: settings.optional_duration("token.renew_timeout").unwrap_or(preset.renew_timeout),
+        pass_timeout: settings.optional_duration("token.pass_timeout").unwrap_or(preset.pass_timeout),
+        tr_interval: settings.optional_duration("token.tr_interval").unwrap_or(preset.tr_interval),
+        tr_count: settings.optional_number("token.tr_count").unwrap_or(preset.tr_count),
+        loose_prob_base: base.unwrap_or(preset.loose_prob_base),
+        pace: settings.optional_duration("token.pace").unwrap_or(preset.pace),
+        ..preset
+    };
+    Token::new(&config, Ledger::new(), seed()?).map_err(|error| usage(error.to_string()))
+}
+
+/// The broadcast address of the network that an address of this machine is in; none if there is none.
+fn broadcast_of(addr: IpAddr) -> Vec<IpAddr> {
+    if addr.is_loopback() && addr.is_ipv4() {
+        return vec![IpAddr::V4(Ipv4Addr::new(127, 255, 255, 255))];
+    }
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let own = interfaces.into_iter().filter(|interface| interface.ip() == addr);
+    own.filter_map(|interface| match interface.addr {
+        if_addrs::IfAddr::V4(v4) => v4.broadcast.map(IpAddr::V4),
+        if_addrs::IfAddr::V6(_) => None,
+    })
+    .collect()
 }
 
 /// What a machine draws on real sockets nobody can foresee.

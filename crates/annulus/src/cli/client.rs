@@ -109,6 +109,14 @@ impl Client {
     }
 }
 
+/// A text as it may stand in a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    text.bytes()
+        .map(|byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
 /// What the agent said when it said no.
 fn refused(mut response: Response<Body>) -> anyhow::Error {
     let status = response.status();
@@ -126,7 +134,7 @@ fn refused(mut response: Response<Body>) -> anyhow::Error {
 
 /// Server-sent events, one after the other.
 pub(crate) struct Events {
-    lines: BufReader<Box<dyn Read>>,
+    lines: BufReader<Box<dyn Read + Send>>,
 }
 
 /// One server-sent event.
@@ -171,6 +179,12 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_carries_any_text() {
+        assert_eq!(escaped("db-1.a"), "db-1.a");
+        assert_eq!(escaped("a b&c=ü"), "a%20b%26c%3D%C3%BC");
+    }
 
     #[test]
     fn events_are_read_with_their_ids_and_comments_are_passed_over() {

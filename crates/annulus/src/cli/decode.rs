@@ -1,6 +1,7 @@
 //! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
 
-use annulus_core::ping;
+use annulus_core::wire::DecodeError;
+use annulus_core::{jitterbug, ping};
 use serde_json::Value;
 
 use super::UsageError;
@@ -21,6 +22,8 @@ pub(crate) struct Decode {
 enum Protocol {
     /// Ping, a datagram or what a stream carries in one direction.
     Ping,
+    /// Jitterbug, the token ring: a TR datagram, or one TP message of a stream.
+    Jitterbug,
 }
 
 impl Decode {
@@ -35,15 +38,21 @@ impl Decode {
 fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
     match protocol {
         Protocol::Ping => {
-            let message = ping::decode(bytes).map_err(|error| {
-                anyhow::anyhow!(
-                    "these {} bytes are no message of ping ({error}): check that they are whole",
-                    bytes.len()
-                )
-            })?;
+            let message = ping::decode(bytes).map_err(|error| no_message("ping", bytes, error))?;
+            Ok(serde_json::to_value(message)?)
+        }
+        Protocol::Jitterbug => {
+            let message = jitterbug::decode(bytes).map_err(|error| no_message("jitterbug", bytes, error))?;
             Ok(serde_json::to_value(message)?)
         }
     }
+}
+
+fn no_message(protocol: &str, bytes: &[u8], error: DecodeError) -> anyhow::Error {
+    anyhow::anyhow!(
+        "these {} bytes are no message of {protocol} ({error}): check that they are whole",
+        bytes.len()
+    )
 }
 
 /// The bytes of a text of hexadecimal digits.

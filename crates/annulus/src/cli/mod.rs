@@ -10,10 +10,12 @@ mod config;
 mod decode;
 mod demo;
 mod info;
+mod members;
 mod monitor;
 mod output;
 mod ping;
 mod sim;
+mod token;
 mod version;
 
 use std::process::ExitCode;
@@ -42,6 +44,14 @@ enum Verb {
     Agent(agent::AgentVerb),
     Info(info::Info),
     Monitor(monitor::Monitor),
+    Members(members::Members),
+    Join(members::Join),
+    Leave(members::Leave),
+    ForceLeave(members::ForceLeave),
+    Event(members::Event),
+    Tags(members::Tags),
+    Rtt(members::Rtt),
+    Token(token::Token),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -73,11 +83,19 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Agent(verb) => verb.run()?,
         Verb::Info(verb) => verb.run(&client(), output)?,
         Verb::Monitor(verb) => verb.run(&client(), output)?,
+        Verb::Members(verb) => verb.run(&client(), output)?,
+        Verb::Join(verb) => verb.run(&client(), output)?,
+        Verb::Leave(verb) => verb.run(&client(), output)?,
+        Verb::ForceLeave(verb) => verb.run(&client(), output)?,
+        Verb::Event(verb) => verb.run(&client(), output)?,
+        Verb::Tags(verb) => verb.run(&client(), output)?,
+        Verb::Rtt(verb) => verb.run(&client(), output)?,
         Verb::Ping(verb) => verb.run(&client(), output)?,
         Verb::Config(verb) => verb.run(output)?,
         Verb::Completions(verb) => verb.run::<Cli>(),
         Verb::Decode(verb) => verb.run(output)?,
         Verb::Version(verb) => verb.run(output),
+        Verb::Token(verb) => return verb.run(&client(), output),
         Verb::Demo(verb) => return verb.run(output),
         Verb::Sim(verb) => return verb.run(output.json),
     }

@@ -29,6 +29,11 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
+    /// Everything that one protocol tells.
+    pub(crate) fn of_protocol(protocol: &str, count: Option<u64>) -> Self {
+        Self { protocol: vec![protocol.into()], event: Vec::new(), count, after: None }
+    }
+
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
         let mut left = self.count.unwrap_or(u64::MAX);
         let mut events = client.events(self.after.as_deref())?;

@@ -37,6 +37,15 @@ impl Output {
         self.line(value.to_string());
     }
 
+    /// Says that something is done: to programs what the agent said, to people a sentence.
+    pub(crate) fn done(&self, answer: &Value, sentence: &str) {
+        if self.json {
+            self.json(answer);
+        } else {
+            self.line(sentence);
+        }
+    }
+
     /// One line, the chain of causes behind colons, never a backtrace.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         use std::io::Write as _;

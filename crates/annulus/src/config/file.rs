@@ -63,7 +63,7 @@ pub(super) fn written(key: &Key, value: &str) -> String {
     if key.kind.is_list() {
         let quoted: Vec<String> = items(value).map(|item| format!("{item:?}")).collect();
         format!("[{}]", quoted.join(", "))
-    } else if key.kind.is_number() {
+    } else if key.kind.is_number() && !value.is_empty() {
         value.into()
     } else {
         format!("{value:?}")

@@ -36,10 +36,14 @@ pub(crate) enum Kind {
     Duration,
     /// An IP address.
     Ip,
+    /// IP addresses.
+    Ips,
     /// An address with a port.
     Addr,
     /// Addresses with ports.
     Addrs,
+    /// `KEY=VALUE`, several of them.
+    Tags,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// Some of these words.
@@ -62,8 +66,13 @@ impl Kind {
             Self::Ip => {
                 value.parse::<IpAddr>().map(drop).map_err(|_| "give an IP address, such as 127.0.0.1".into())
             }
+            Self::Ips => items(value).try_for_each(|ip| match ip.parse::<IpAddr>() {
+                Ok(_) => Ok(()),
+                Err(_) => Err(format!("{ip:?} is no address: give an IP address, such as 10.0.0.255")),
+            }),
             Self::Addr => check_addr(value),
             Self::Addrs => items(value).try_for_each(check_addr),
+            Self::Tags => items(value).try_for_each(check_tag),
             Self::Choice(words) => check_word(value, words),
             Self::Choices(words) => items(value).try_for_each(|word| check_word(word, words)),
         }
@@ -77,8 +86,10 @@ impl Kind {
             Self::Number(low, high) => format!("{low} to {high}"),
             Self::Duration => "a duration: 200ms, 10s, 1h".into(),
             Self::Ip => "an IP address".into(),
+            Self::Ips => "a list of IP addresses".into(),
             Self::Addr => "IP:PORT".into(),
             Self::Addrs => "a list of IP:PORT".into(),
+            Self::Tags => "a list of KEY=VALUE".into(),
             Self::Choice(words) => format!("one of: {}", words.join(", ")),
             Self::Choices(words) => format!("a list of: {}", words.join(", ")),
         }
@@ -86,7 +97,7 @@ impl Kind {
 
     /// Whether a value is a list.
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Self::Addrs | Self::Choices(_))
+        matches!(self, Self::Ips | Self::Addrs | Self::Tags | Self::Choices(_))
     }
 
     /// Whether a value is a bare number in the file.
@@ -110,6 +121,13 @@ fn check_addr(value: &str) -> Result<(), String> {
         .parse::<SocketAddr>()
         .map(drop)
         .map_err(|_| format!("{value:?} is no address: give IP:PORT, such as 127.0.0.2:7001"))
+}
+
+fn check_tag(tag: &str) -> Result<(), String> {
+    match tag.split_once('=') {
+        Some((key, _)) if !key.is_empty() => Ok(()),
+        _ => Err(format!("{tag:?} is no tag: give KEY=VALUE, such as role=db")),
+    }
 }
 
 fn check_word(value: &str, words: &[&str]) -> Result<(), String> {

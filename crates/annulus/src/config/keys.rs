@@ -3,7 +3,7 @@
 use super::key::{Key, Kind};
 
 /// The services an agent can run, in the order of their tags.
-pub(crate) const SERVICES: &[&str] = &["ping"];
+pub(crate) const SERVICES: &[&str] = &["ping", "members", "token"];
 
 const ANY: u64 = u64::MAX;
 
@@ -13,8 +13,9 @@ pub(crate) const KEYS: &[Key] = &[
     key("node.name", Kind::Text, "", "What people call this node; the host's name if not set."),
     key("node.bind", Kind::Ip, "127.0.0.1", "The address that all services of this node receive on and announce."),
     key("node.data_dir", Kind::Text, "", "Where identity and state are kept; without one the node is new at each start."),
-    key("node.services", Kind::Choices(SERVICES), "ping", "The services to run."),
+    key("node.services", Kind::Choices(SERVICES), "ping,members", "The services to run."),
     key("node.join", Kind::Addrs, "", "Nodes to ask first; any one that is up is enough."),
+    key("node.tags", Kind::Tags, "", "What this node tells the others of itself, as KEY=VALUE."),
     key("http.addr", Kind::Addr, "", "Where the HTTP API listens; port 7373 of the bind address if that is loopback, else of 127.0.0.1."),
     key("http.token", Kind::Secret, "", "The bearer token that every request must carry; needed beyond loopback."),
     key("http.body_bytes_max", Kind::Number(1024, 1 << 30), "1048576", "The largest request body."),
@@ -28,6 +29,25 @@ pub(crate) const KEYS: &[Key] = &[
     key("ping.stream_every", Kind::Number(0, ANY >> 32), "10", "Every so many rounds the pings go over TCP; 0 is never."),
     key("ping.vanished_after", Kind::Number(1, ANY >> 32), "3", "A peer has vanished after so many misses in a row."),
     key("ping.keep_interval", Kind::Duration, "1s", "How long a change of the count may wait to be kept."),
+    key("members.port", Kind::Number(0, 65_535), "7946", "The UDP port of members."),
+    key("members.preset", Kind::Choice(&["lan", "wan", "local", "go_swim", "original_swim"]), "lan", "How the protocol is run; the same on all nodes of a group."),
+    key("members.ring", Kind::Text, "annulus", "The name of the group; groups of other names are strangers."),
+    key("members.interval", Kind::Duration, "", "Time between protocol periods; that of the preset if not set."),
+    key("members.probe_timeout", Kind::Duration, "", "How long a direct answer may take; that of the preset if not set."),
+    key("members.suspicion_mult", Kind::Number(1, 1000), "", "How long a suspicion lasts; that of the preset if not set."),
+    key("members.keep_interval", Kind::Duration, "5s", "How long a change of the known members may wait to be kept on disk."),
+    key("members.packet_bytes_max", Kind::Number(512, 65_507), "", "The largest packet; that of the preset if not set."),
+    key("token.udp_port", Kind::Number(1, 65_535), "30041", "The UDP port of the whole ring."),
+    key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 takes any and keeps it."),
+    key("token.preset", Kind::Choice(&["lan", "local"]), "lan", "Which timers: lan, or local for nodes on one machine."),
+    key("token.broadcast", Kind::Ips, "", "Where to ask for the token; the broadcast address of the bind address's network if not set."),
+    key("token.host_id", Kind::Number(1, (1 << 31) - 1), "", "The number of this node in the ring; drawn once and kept if not set."),
+    key("token.renew_timeout", Kind::Duration, "", "How long to wait for the token before asking for it; that of the preset if not set."),
+    key("token.pass_timeout", Kind::Duration, "", "How long passing the token may take; that of the preset if not set."),
+    key("token.tr_interval", Kind::Duration, "", "The time between two questions; that of the preset if not set."),
+    key("token.tr_count", Kind::Number(1, 1000), "", "How many questions a try has; that of the preset if not set."),
+    key("token.loose_prob_base", Kind::Number(2, 1_000_000), "", "The token is dropped once in so many loops, so that two rings find each other; that of the preset if not set."),
+    key("token.pace", Kind::Duration, "", "How long every node has the token at least; that of the preset if not set."),
 ];
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {

@@ -147,6 +147,16 @@ impl Settings {
         key::duration(self.text(key).expect("a duration always has a value"))
     }
 
+    /// A duration, if set.
+    pub(crate) fn optional_duration(&self, key: &str) -> Option<Duration> {
+        self.text(key).map(key::duration)
+    }
+
+    /// A number, if set.
+    pub(crate) fn optional_number<N: TryFrom<u64>>(&self, key: &str) -> Option<N> {
+        self.text(key).map(|_| self.number(key))
+    }
+
     /// An IP address; it always has a value.
     pub(crate) fn ip(&self, key: &str) -> IpAddr {
         self.text(key).and_then(|text| text.parse().ok()).expect("an address was checked when set")
@@ -289,6 +299,7 @@ mod tests {
             ("ping.peers=localhost", "give IP:PORT"),
             ("node.bind=here", "give an IP address"),
             ("node.services=ping,pong", "choose from ping"),
+            ("node.tags=role", "give KEY=VALUE"),
             ("log.format=xml", "choose from text, json"),
             ("ping.interval", "section.key=VALUE"),
             ("ping.interval=", "with its unit"),

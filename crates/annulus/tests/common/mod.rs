@@ -47,6 +47,12 @@ pub(crate) fn own_ip() -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low))
 }
 
+/// A UDP port for a ring of its own: rings on one machine hear each other's broadcasts.
+pub(crate) fn own_udp_port() -> u16 {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+    socket.local_addr().expect("it is bound").port()
+}
+
 /// A running agent. It is killed with the test.
 pub(crate) struct Agent {
     pub(crate) ip: IpAddr,

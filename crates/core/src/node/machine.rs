@@ -30,6 +30,18 @@ macro_rules! within {
                 Reply::Ping,
                 |$inner| $call,
             ),
+            Part::Members($machine) => $out.nested(
+                $service,
+                |event| Event { service: $service, event: PartEvent::Members(event) },
+                Reply::Members,
+                |$inner| $call,
+            ),
+            Part::Token($machine) => $out.nested(
+                $service,
+                |event| Event { service: $service, event: PartEvent::Token(event) },
+                Reply::Token,
+                |$inner| $call,
+            ),
         }
     };
 }
@@ -39,6 +51,8 @@ macro_rules! ask {
     ($part:expr, |$machine:ident| $call:expr) => {
         match $part {
             Part::Ping($machine) => $call,
+            Part::Members($machine) => $call,
+            Part::Token($machine) => $call,
         }
     };
 }
@@ -131,12 +145,25 @@ impl Machine for Node {
     fn handle_command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
         let Command { service, command } = command;
         match (self.part_mut(service), command) {
-            (Some(part @ Part::Ping(_)), PartCommand::Ping(command)) => {
-                within!(part, service, out, |machine, inner| {
-                    machine.handle_command(now, request, command, inner);
-                });
-            }
-            (None, _) => out.reply(request, Reply::NoSuchService),
+            (Some(Part::Ping(machine)), PartCommand::Ping(command)) => out.nested(
+                service,
+                |event| Event { service, event: PartEvent::Ping(event) },
+                Reply::Ping,
+                |inner| machine.handle_command(now, request, command, inner),
+            ),
+            (Some(Part::Members(machine)), PartCommand::Members(command)) => out.nested(
+                service,
+                |event| Event { service, event: PartEvent::Members(event) },
+                Reply::Members,
+                |inner| machine.handle_command(now, request, command, inner),
+            ),
+            (Some(Part::Token(machine)), PartCommand::Token(command)) => out.nested(
+                service,
+                |event| Event { service, event: PartEvent::Token(event) },
+                Reply::Token,
+                |inner| machine.handle_command(now, request, command, inner),
+            ),
+            _ => out.reply(request, Reply::NoSuchService),
         }
     }
 

@@ -13,15 +13,22 @@ use serde::Serialize;
 
 pub use machine::Node;
 
-use crate::ping;
 use crate::tag::Service;
+use crate::{jitterbug, ping, swim};
 
 /// A machine that can be part of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// Pings.
-    Ping(ping::Ping),
+    Ping(Box<ping::Ping>),
+    /// Knows who is alive.
+    Members(Box<swim::Swim>),
+    /// Takes turns.
+    Token(Box<Token>),
 }
+
+/// The token with the application that is shipped with it.
+pub type Token = jitterbug::Jitterbug<jitterbug::Ledger>;
 
 /// A command to one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,13 +44,21 @@ pub struct Command {
 pub enum PartCommand {
     /// Of ping.
     Ping(ping::Command),
+    /// Of members.
+    Members(swim::Command),
+    /// Of token.
+    Token(jitterbug::Command<jitterbug::Set>),
 }
 
 /// The answer of one part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Of ping.
     Ping(ping::Reply),
+    /// Of members.
+    Members(swim::Reply),
+    /// Of token.
+    Token(jitterbug::Reply),
     /// This node has no such service, or it is of another protocol than the command.
     NoSuchService,
 }
@@ -64,6 +79,10 @@ pub struct Event {
 pub enum PartEvent {
     /// Of ping.
     Ping(ping::Event),
+    /// Of members.
+    Members(swim::Event),
+    /// Of token.
+    Token(jitterbug::Event),
 }
 
 /// Two parts were given one tag.

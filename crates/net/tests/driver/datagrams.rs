@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use annulus_net::Options;
 use tokio::net::UdpSocket;
 
-use crate::puppet::{Do, GARBAGE, Puppet, Saw, Stage, datagram, guard};
+use crate::puppet::{Do, GARBAGE, Puppet, Saw, Stage, datagram, guard, patient};
 
 #[tokio::test]
 async fn an_echo_comes_back() {
-    let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, Options::default());
+    let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, patient());
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let mut buffer = [0; 100];
     for n in 0..200_u8 {
@@ -42,7 +42,7 @@ async fn a_burst_larger_than_one_turn_is_served() {
 
 #[tokio::test]
 async fn garbage_is_counted_and_nothing_else_happens() {
-    let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, Options::default());
+    let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, patient());
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     for _ in 0..3 {
         client.send_to(GARBAGE, stage.udp()).await.unwrap();
@@ -57,7 +57,7 @@ async fn garbage_is_counted_and_nothing_else_happens() {
 
 #[tokio::test]
 async fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
-    let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, Options::default());
+    let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, patient());
     let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let to = client.local_addr().unwrap();
@@ -84,7 +84,7 @@ async fn more_than_may_wait_is_shed() {
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let to = client.local_addr().unwrap();
     let at_start = (0..100).map(|n| Do::Send(to, vec![n])).collect();
-    let options = Options { datagrams_max: 10, ..Options::default() };
+    let options = Options { datagrams_max: 10, ..patient() };
     let stage = Stage::new(Puppet { at_start, ..Puppet::default() }, options);
     let mut buffer = [0; 100];
     for n in 0..10 {
@@ -104,10 +104,7 @@ async fn three_on_one_port() -> Vec<Stage> {
         let broadcast = vec![SocketAddr::from(([127, 255, 255, 255], port))];
         let node = |host| {
             let bind = SocketAddr::from(([127, 0, 0, host], port));
-            Stage::try_new(
-                Puppet { bind, broadcast: broadcast.clone(), ..Puppet::default() },
-                Options::default(),
-            )
+            Stage::try_new(Puppet { bind, broadcast: broadcast.clone(), ..Puppet::default() }, patient())
         };
         if let Ok(nodes) = (1..=3).map(node).collect() {
             return nodes;
@@ -141,7 +138,7 @@ async fn ja_22_a_broadcast_reaches_all_nodes_of_a_machine() {
 async fn ja_22_a_unicast_target_keeps_its_datagrams() {
     let mut other = Stage::plain();
     let broadcast = vec![other.udp()];
-    let mut node = Stage::new(Puppet { broadcast, ..Puppet::default() }, Options::default());
+    let mut node = Stage::new(Puppet { broadcast, ..Puppet::default() }, patient());
     node.tell([Do::Broadcast(b"to you".to_vec())]).await;
     assert_eq!(other.see(datagram).await, (node.udp(), b"to you".to_vec()));
     assert!(node.rest().await.iter().all(|saw| !matches!(saw, Saw::Datagram(..))));

@@ -7,24 +7,24 @@ use annulus_net::{Driver, Ended, Options, Stopped, TryCommandError};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-use crate::puppet::{Do, Puppet, Saw, Stage, guard, owned};
+use crate::puppet::{Do, Puppet, Saw, Stage, guard, owned, patient};
 
 #[tokio::test]
 async fn a_port_in_use_is_named_with_what_to_do() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let bind = taken.local_addr().unwrap();
-    let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, Options::default());
+    let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, patient());
     let text = refused.err().expect("the port is taken").to_string();
     assert_eq!(text, format!("another process uses {bind}/udp (puppet/udp): stop it or choose another port"));
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let bind = taken.local_addr().unwrap();
-    let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, Options::default());
+    let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, patient());
     let text = refused.err().expect("the port is taken").to_string();
     assert_eq!(text, format!("another process uses {bind}/tcp (puppet/tcp): stop it or choose another port"));
 
     let bind = "192.0.2.1:0".parse().unwrap();
-    let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, Options::default());
+    let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, patient());
     let text = refused.err().expect("not an address of ours").to_string();
     assert!(text.starts_with("192.0.2.1 is not an address of this machine"), "{text}");
 }
@@ -42,7 +42,7 @@ async fn a_timer_wakes_the_machine() {
 
 #[tokio::test]
 async fn commands_beyond_the_limit_come_back_or_wait() {
-    let options = Options { commands_max: 4, requests_max: 2, ..Options::default() };
+    let options = Options { commands_max: 4, requests_max: 2, ..patient() };
     let stage = Stage::new(Puppet::default(), options);
     // The runtime has one thread and does not leave this function before the next await.
     let mut pending = Vec::new();
@@ -71,7 +71,7 @@ async fn commands_beyond_the_limit_come_back_or_wait() {
 
 #[tokio::test]
 async fn who_does_not_read_events_misses_them_and_only_he() {
-    let options = Options { events_max: 10, ..Options::default() };
+    let options = Options { events_max: 10, ..patient() };
     let (driver, handle) = Driver::bind(Puppet::default(), options).unwrap();
     let mut slow = handle.events();
     tokio::spawn(driver);
@@ -95,7 +95,7 @@ async fn who_does_not_read_events_misses_them_and_only_he() {
 async fn a_graceful_stop_lets_the_machine_finish_and_what_it_wrote_go_out() {
     let mut stage = Stage::new(
         Puppet { stop_timers: 2, ..Puppet::default() },
-        Options { stream_bytes_max: 64 << 20, ..Options::default() },
+        Options { stream_bytes_max: 64 << 20, ..patient() },
     );
     let mut client = guard(TcpStream::connect(stage.tcp())).await.unwrap();
     let id = stage.accepted().await;
@@ -116,14 +116,14 @@ async fn a_graceful_stop_lets_the_machine_finish_and_what_it_wrote_go_out() {
 
 #[tokio::test]
 async fn patience_ends() {
-    let options = Options { grace: Duration::from_millis(30), ..Options::default() };
+    let options = Options { grace: Duration::from_millis(30), ..patient() };
     let stage = Stage::new(Puppet { refuses_to_stop: true, ..Puppet::default() }, options);
     assert_eq!(guard(stage.handle.stop()).await, Ended::GraceOver);
 }
 
 #[tokio::test]
 async fn an_abort_frees_the_ports_and_tells_the_machine_nothing() {
-    let mut stage = Stage::new(Puppet { refuses_to_stop: true, ..Puppet::default() }, Options::default());
+    let mut stage = Stage::new(Puppet { refuses_to_stop: true, ..Puppet::default() }, patient());
     let (udp, tcp) = (stage.udp(), stage.tcp());
     stage.handle.abort();
     assert_eq!(guard(stage.handle.ended()).await, Ended::Aborted);
@@ -151,7 +151,7 @@ async fn the_last_handle_dropped_stops_the_machine() {
 
 #[tokio::test]
 async fn a_dropped_driver_is_told() {
-    let (driver, handle) = Driver::bind(Puppet::default(), Options::default()).unwrap();
+    let (driver, handle) = Driver::bind(Puppet::default(), patient()).unwrap();
     let mut events = handle.events();
     let (ended, ()) = tokio::join!(guard(handle.ended()), async { drop(driver) });
     assert_eq!(ended, Ended::Dropped);

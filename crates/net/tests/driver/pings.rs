@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use annulus_core::ping::{Command, Config, Event, Ping, Reply, Via};
-use annulus_net::{Ended, Handle, Options};
+use annulus_net::{Ended, Handle};
 
-use crate::puppet::{file, guard};
+use crate::puppet::{file, guard, with_store};
 
 fn node(host: u8, store: annulus_net::Store) -> Handle<Ping> {
     let config = Config {
@@ -15,7 +15,7 @@ fn node(host: u8, store: annulus_net::Store) -> Handle<Ping> {
         timeout: Duration::from_millis(50),
         ..Config::default()
     };
-    annulus_net::spawn(Ping::new(&config, [host; 32]).unwrap(), Options::with_store(store)).unwrap()
+    annulus_net::spawn(Ping::new(&config, [host; 32]).unwrap(), with_store(store)).unwrap()
 }
 
 #[tokio::test]

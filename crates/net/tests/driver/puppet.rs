@@ -10,7 +10,7 @@ use annulus_core::{
     Refusal, RequestId, Socket, SocketId, Space, SpaceId, StoreFault, StoreReply, StoreResult, StreamEvent,
     StreamId, VisitCounter,
 };
-use annulus_net::{BindError, Driver, Events, Handle, Options};
+use annulus_net::{BindError, Driver, Events, Handle, Options, Store};
 use serde::Serialize;
 
 pub(crate) const UDP: SocketId = SocketId::new(0);
@@ -299,7 +299,7 @@ impl Stage {
     }
 
     pub(crate) fn plain() -> Self {
-        Self::new(Puppet::default(), Options::default())
+        Self::new(Puppet::default(), patient())
     }
 
     pub(crate) fn udp(&self) -> SocketAddr {
@@ -381,6 +381,16 @@ pub(crate) fn guard<F: Future>(future: F) -> impl Future<Output = F::Output> {
     }
 }
 
+/// The default limits, with patience: on a loaded machine a sync alone may take seconds.
+pub(crate) fn patient() -> Options {
+    Options { grace: Duration::from_secs(60), ..Options::default() }
+}
+
+/// The same with a store.
+pub(crate) fn with_store(store: Store) -> Options {
+    Options { store, ..patient() }
+}
+
 /// Shares an event's content.
 pub(crate) fn datagram(saw: &Saw) -> Option<(SocketAddr, Vec<u8>)> {
     match saw {
@@ -390,9 +400,9 @@ pub(crate) fn datagram(saw: &Saw) -> Option<(SocketAddr, Vec<u8>)> {
 }
 
 /// A store in a file that goes away with the returned directory.
-pub(crate) fn file() -> (tempfile::TempDir, annulus_net::Store) {
+pub(crate) fn file() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
-    let store = annulus_net::Store::File(directory.path().join("store.redb"));
+    let store = Store::File(directory.path().join("store.redb"));
     (directory, store)
 }
 

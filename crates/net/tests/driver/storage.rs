@@ -4,7 +4,7 @@ use annulus_core::StoreFault;
 use annulus_net::{BindError, Driver, Ended, OpenError, Options, Store};
 use tokio::net::UdpSocket;
 
-use crate::puppet::{Do, Puppet, Saw, Stage, file, guard};
+use crate::puppet::{Do, Puppet, Saw, Stage, file, guard, patient, with_store};
 
 fn keeper(at_start: Vec<Do>) -> Puppet {
     Puppet { store: true, at_start, ..Puppet::default() }
@@ -12,7 +12,7 @@ fn keeper(at_start: Vec<Do>) -> Puppet {
 
 #[tokio::test]
 async fn what_was_written_is_read_and_paged() {
-    let mut stage = Stage::new(keeper(Vec::new()), Options::default());
+    let mut stage = Stage::new(keeper(Vec::new()), patient());
     stage
         .tell([
             Do::Get("a"),
@@ -39,7 +39,7 @@ async fn what_was_written_is_read_and_paged() {
 async fn nothing_reaches_a_machine_that_is_still_loading() {
     let loads = vec![Do::Put("k", vec![1; 100], true), Do::Get("k"), Do::Put("l", vec![2], true)];
     let (_directory, store) = file();
-    let (driver, handle) = Driver::bind(keeper(loads), Options::with_store(store)).unwrap();
+    let (driver, handle) = Driver::bind(keeper(loads), with_store(store)).unwrap();
     let mut events = handle.events();
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     client.send_to(b"early", handle.bound().sockets[0].1).await.unwrap();
@@ -60,7 +60,7 @@ async fn nothing_reaches_a_machine_that_is_still_loading() {
 
 #[tokio::test]
 async fn too_many_operations_are_answered_busy() {
-    let options = Options { store_ops_max: 3, ..Options::default() };
+    let options = Options { store_ops_max: 3, ..patient() };
     let mut stage = Stage::new(keeper(Vec::new()), options);
     stage.tell((0..10).map(|n| Do::Put("k", vec![n], true))).await;
     let (mut written, mut busy) = (0, 0);
@@ -74,7 +74,7 @@ async fn too_many_operations_are_answered_busy() {
     assert!(written >= 3 && busy > 0, "{written} written, {busy} busy");
     assert_eq!(stage.counters().await.store_ops_shed, busy);
 
-    let options = Options { store_bytes_max: 1000, ..Options::default() };
+    let options = Options { store_bytes_max: 1000, ..patient() };
     let mut stage = Stage::new(keeper(Vec::new()), options);
     stage.tell([Do::Put("k", vec![0; 5000], true), Do::Put("k", vec![1; 10], true)]).await;
     let answers = [stage.next().await, stage.next().await];
@@ -85,16 +85,16 @@ async fn too_many_operations_are_answered_busy() {
 #[tokio::test]
 async fn a_store_outlives_its_node_and_has_one_owner() {
     let (_directory, store) = file();
-    let mut stage = Stage::new(keeper(Vec::new()), Options::with_store(store.clone()));
+    let mut stage = Stage::new(keeper(Vec::new()), with_store(store.clone()));
     stage.tell([Do::Put("durable", b"yes".to_vec(), true), Do::Put("hasty", b"too".to_vec(), false)]).await;
     assert_eq!((stage.next().await, stage.next().await), (Saw::Written, Saw::Written));
 
-    let refused = Driver::bind(keeper(Vec::new()), Options::with_store(store.clone())).err().unwrap();
+    let refused = Driver::bind(keeper(Vec::new()), with_store(store.clone())).err().unwrap();
     assert!(matches!(refused, BindError::Store(OpenError::InUse { .. })), "{refused}");
 
     assert_eq!(guard(stage.handle.stop()).await, Ended::Stopped);
     let again = keeper(vec![Do::Get("durable"), Do::Get("hasty")]);
-    let mut stage = Stage::new(again, Options::with_store(store));
+    let mut stage = Stage::new(again, with_store(store));
     assert_eq!(stage.next().await, Saw::Value(Some(b"yes".to_vec())));
     assert_eq!(stage.next().await, Saw::Value(Some(b"too".to_vec())), "a graceful stop saves everything");
 }
@@ -103,13 +103,13 @@ async fn a_store_outlives_its_node_and_has_one_owner() {
 async fn a_file_that_is_no_store_is_refused() {
     let (directory, store) = file();
     std::fs::write(directory.path().join("store.redb"), b"a letter to my mother").unwrap();
-    let refused = Driver::bind(keeper(Vec::new()), Options::with_store(store)).err().unwrap().to_string();
+    let refused = Driver::bind(keeper(Vec::new()), with_store(store)).err().unwrap().to_string();
     assert!(refused.contains("store.redb") && refused.contains("move it away"), "{refused}");
 }
 
 #[tokio::test]
 async fn a_store_that_was_not_declared_fails_and_does_not_hang() {
-    let mut stage = Stage::new(Puppet::default(), Options::with_store(Store::Memory));
+    let mut stage = Stage::new(Puppet::default(), with_store(Store::Memory));
     stage.tell([Do::Get("k")]).await;
     assert_eq!(stage.next().await, Saw::Failed(StoreFault::Broken));
 }

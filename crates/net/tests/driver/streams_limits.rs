@@ -6,7 +6,7 @@ use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::puppet::{Do, Puppet, Saw, Stage, guard};
+use crate::puppet::{Do, Puppet, Saw, Stage, guard, patient};
 use crate::streams::{reset, stage_and_client};
 
 const MEGABYTE: usize = 1024 * 1024;
@@ -20,7 +20,7 @@ async fn small_client(stage: &mut Stage) -> (StreamId, TcpStream) {
 }
 
 fn roomy() -> Options {
-    Options { stream_bytes_max: 64 * MEGABYTE, ..Options::default() }
+    Options { stream_bytes_max: 64 * MEGABYTE, ..patient() }
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -81,7 +81,7 @@ async fn every_byte_is_reported_once_when_a_slow_reader_reads_on() {
 
 #[tokio::test]
 async fn who_writes_more_than_is_kept_is_cut_off() {
-    let options = Options { stream_bytes_max: 1000, ..Options::default() };
+    let options = Options { stream_bytes_max: 1000, ..patient() };
     let mut stage = Stage::new(Puppet::default(), options);
     let (id, mut client) = stage_and_client(&mut stage).await;
     stage.tell([Do::Write(id, pattern(64 * MEGABYTE)), Do::Write(id, pattern(5)), Do::Finish(id)]).await;
@@ -96,7 +96,7 @@ async fn who_writes_more_than_is_kept_is_cut_off() {
 
 #[tokio::test]
 async fn a_listener_has_room_for_so_many_and_again_when_one_goes() {
-    let mut stage = Stage::new(Puppet { streams_max: 2, ..Puppet::default() }, Options::default());
+    let mut stage = Stage::new(Puppet { streams_max: 2, ..Puppet::default() }, patient());
     let (first, kept) = stage_and_client(&mut stage).await;
     let (second, other) = stage_and_client(&mut stage).await;
     assert_ne!(first, second);
@@ -115,7 +115,7 @@ async fn a_listener_has_room_for_so_many_and_again_when_one_goes() {
 
 #[tokio::test]
 async fn a_thousand_idle_streams_and_one_busy_one() {
-    let mut stage = Stage::new(Puppet { streams_max: 1000, ..Puppet::default() }, Options::default());
+    let mut stage = Stage::new(Puppet { streams_max: 1000, ..Puppet::default() }, patient());
     let mut clients = Vec::new();
     for _ in 0..200 {
         clients.push(stage_and_client(&mut stage).await);

@@ -103,3 +103,20 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequest<
         }
     }
 }
+
+/// The arguments behind the `?` of a path; those that cannot be read are refused in the form of all errors.
+pub(crate) struct QueryArgs<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequestParts<S> for QueryArgs<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut axum::http::request::Parts, state: &S) -> Result<Self, ApiError> {
+        match axum::extract::Query::<T>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Query(value)) => Ok(Self(value)),
+            Err(rejection) => {
+                let hint = "GET /v1/openapi.json describes what this route takes";
+                Err(ApiError::new(rejection.status(), "bad_query", rejection.body_text(), hint))
+            }
+        }
+    }
+}

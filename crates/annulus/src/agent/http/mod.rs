@@ -7,7 +7,9 @@ mod error;
 mod events;
 mod guard;
 mod info;
+mod members;
 mod ping;
+mod token;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -78,7 +80,9 @@ fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(info::routes())
         .merge(events::routes())
+        .merge(members::routes())
         .merge(ping::routes())
+        .merge(token::routes())
 }
 
 /// The whole API, guards included.
@@ -98,4 +102,8 @@ pub(crate) fn app(api: Api) -> Router {
 pub(crate) fn default_addr(bind: IpAddr) -> SocketAddr {
     let ip = if bind.is_loopback() { bind } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
     SocketAddr::new(ip, PORT)
+}
+
+fn milliseconds(micros: u64) -> f64 {
+    micros as f64 / 1000.0
 }

@@ -87,7 +87,7 @@ async fn ping_once(
     };
     match ask(&api, ping::Command::Ping { to: request.to, via }).await? {
         ping::Reply::Answered { rtt_micros } => {
-            Ok(Json(PingAnswer { peer: request.to, rtt_ms: milliseconds(rtt_micros) }))
+            Ok(Json(PingAnswer { peer: request.to, rtt_ms: super::milliseconds(rtt_micros) }))
         }
         ping::Reply::Full => Err(ApiError::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -121,7 +121,7 @@ async fn ask(api: &Api, command: ping::Command) -> Result<ping::Reply, ApiError>
     let command = Command { service: services::PING, command: PartCommand::Ping(command) };
     match api.node.command(command).await {
         Ok(Reply::Ping(reply)) => Ok(reply),
-        Ok(Reply::NoSuchService) => Err(ApiError::no_service("ping")),
+        Ok(_) => Err(ApiError::no_service("ping")),
         Err(_) => Err(ApiError::stopping()),
     }
 }
@@ -130,12 +130,8 @@ fn shown(peer: &ping::PeerStatus) -> Peer {
     Peer {
         addr: peer.addr,
         state: peer.state,
-        rtt_ms: peer.rtt_micros.map(milliseconds),
+        rtt_ms: peer.rtt_micros.map(super::milliseconds),
         answered: peer.answered,
         missed: peer.missed,
     }
-}
-
-fn milliseconds(micros: u64) -> f64 {
-    micros as f64 / 1000.0
 }

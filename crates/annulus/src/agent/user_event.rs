@@ -1,0 +1,49 @@
+//! A user event: a name and a payload, as the members carry it.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 1 | form, 1 |
+//! | 1 | length of the name |
+//! | … | name, UTF-8 |
+//! | … | payload, to the end |
+
+/// A name and a payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UserEvent<'a> {
+    /// What it is called.
+    pub(crate) name: &'a str,
+    /// What it carries.
+    pub(crate) payload: &'a [u8],
+}
+
+const FORM: u8 = 1;
+
+impl<'a> UserEvent<'a> {
+    /// Its bytes; `None` if the name is empty or longer than 255 bytes.
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let len = u8::try_from(self.name.len()).ok().filter(|len| *len > 0)?;
+        Some([&[FORM, len], self.name.as_bytes(), self.payload].concat())
+    }
+
+    /// Reads what another agent has sent; `None` if it is of another form.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (&[FORM, len], rest) = bytes.split_first_chunk()? else { return None };
+        let (name, payload) = rest.split_at_checked(usize::from(len))?;
+        Some(Self { name: std::str::from_utf8(name).ok()?, payload })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_survives_its_bytes_and_other_forms_are_none() {
+        let event = UserEvent { name: "deploy", payload: &[0, 255] };
+        assert_eq!(UserEvent::decode(&event.encode().unwrap()), Some(event));
+        assert_eq!(UserEvent { name: "", payload: b"x" }.encode(), None);
+        for bad in [&b""[..], b"\x01", b"\x02\x01a", b"\x01\x09short", b"\x01\x01\xff"] {
+            assert_eq!(UserEvent::decode(bad), None, "{bad:?}");
+        }
+    }
+}

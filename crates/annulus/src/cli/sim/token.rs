@@ -1,0 +1,93 @@
+//! `annulus sim token`.
+
+use core::time::Duration;
+use std::process::ExitCode;
+
+use annulus_core::jitterbug::Draw;
+use annulus_sim::scenarios::token::{Preset, TokenScenario};
+
+use super::common::Common;
+use super::verdict;
+
+/// Nodes that pass a token round a ring, as the Jitterbug protocol has it.
+///
+/// Checked all the time: lists only grow; the numbers (fences) of a node and of a token strictly grow. Checked when the
+/// faults have stopped: one token is left, everybody has the same list, and no count that was passed on is lost.
+///
+/// Measured from the first holder until the faults stop: `availability` is the share of time in which somebody holds the
+/// token or is passing it, `recovery_ms` how long it was gone each time, `launches` how many restores the winner needed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus sim token --nodes 10 --seconds 600 --seed 7 --json
+  annulus sim token --crash-holder 5 --partition 2 --loss 0.1 --seed 3 --trace -
+  annulus sim token --nodes 10 --rings 2 --seconds 20 --runs 50 --json
+  annulus sim token --preset local --swarm --runs 10000")]
+pub(crate) struct Token {
+    /// How many nodes; with --swarm, how many at most
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=60_000))]
+    nodes: u32,
+
+    /// How many seconds of virtual time faults may happen; then the nodes must converge
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+
+    /// The timers: lan or local
+    #[arg(long, default_value = "lan", value_parser = parse_preset)]
+    preset: Preset,
+
+    /// Start as this many rings that know nothing of each other, on one segment after 15 seconds
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    rings: u32,
+
+    /// The coin drops the token once in this many loops; the preset's if not given
+    #[arg(long, value_name = "LOOPS", value_parser = parse_base)]
+    base: Option<f64>,
+
+    /// The least length of a tenure in milliseconds; the preset's if not given
+    #[arg(long, value_name = "MILLIS")]
+    pace: Option<u64>,
+
+    /// Draw new token ids from all, not from those that can win, to compare
+    #[arg(long)]
+    draw_any: bool,
+
+    /// How many times the holder is killed and comes back
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
+    crash_holder: u32,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Token {
+    pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
+        let scenario = TokenScenario {
+            nodes: self.nodes,
+            seconds: self.seconds,
+            preset: self.preset,
+            rings: self.rings.min(self.nodes),
+            crash_holder: self.crash_holder,
+            base: self.base,
+            pace: self.pace.map(Duration::from_millis),
+            draw: if self.draw_any { Draw::Any } else { Draw::Better },
+            conditions: self.common.conditions(),
+            swarm: self.common.swarm,
+        };
+        verdict::run(&self.common, &scenario, json)
+    }
+}
+
+fn parse_preset(text: &str) -> Result<Preset, String> {
+    match text {
+        "lan" => Ok(Preset::Lan),
+        "local" => Ok(Preset::Local),
+        _ => Err(String::from("write lan or local")),
+    }
+}
+
+fn parse_base(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(base) if base > 1.0 => Ok(base),
+        _ => Err(String::from("write a number above 1")),
+    }
+}

@@ -1,0 +1,213 @@
+//! `members` as a user runs it: real agents that join, die, sleep, move and leave.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use common::{Agent, own_ip, run, wait_until};
+use serde_json::Value;
+
+/// Timers short enough for a test, with the roles of the default preset.
+const QUICK: [&str; 4] = ["--set", "members.preset=local", "--set", "ping.interval=1h"];
+
+/// An agent of a group that all join through `seed`.
+fn start(name: &str, ip: IpAddr, seed: Option<IpAddr>, more: &[&str]) -> Agent {
+    let join = seed.map(|seed| format!("{seed}:7946"));
+    let mut args = vec!["--name", name, "--services", "members"];
+    args.extend(QUICK);
+    args.extend(join.iter().flat_map(|join| ["--join", join]));
+    args.extend(more);
+    Agent::start_on(ip, &args)
+}
+
+/// A group of `size` agents: the first is the seed.
+fn group(size: usize) -> Vec<Agent> {
+    let ips: Vec<IpAddr> = (0..size).map(|_| own_ip()).collect();
+    let seed = |index: usize| (index > 0).then_some(ips[0]);
+    ips.iter().enumerate().map(|(index, ip)| start(&format!("n{index}"), *ip, seed(index), &[])).collect()
+}
+
+/// The state in which an agent sees the member with this name.
+fn state(agent: &Agent, name: &str) -> Option<String> {
+    let members = agent.json(&["members"]);
+    let member = members.as_array()?.iter().find(|member| member["name"] == name)?;
+    Some(member["state"].as_str()?.to_owned())
+}
+
+fn wait_for_state(agents: &[&Agent], name: &str, wanted: &str) {
+    for agent in agents {
+        wait_until(&format!("{name} is {wanted}"), || (state(agent, name)? == wanted).then_some(()));
+    }
+}
+
+/// Waits until every agent sees all of them alive.
+fn wait_for_all(agents: &[&Agent]) {
+    for agent in agents {
+        wait_until("everybody knows everybody", || {
+            let members = agent.json(&["members", "--state", "alive"]);
+            (members.as_array()?.len() == agents.len()).then_some(())
+        });
+    }
+}
+
+/// A counter of an agent.
+fn counter(agent: &Agent, name: &str) -> Option<u64> {
+    let (_, text) = agent.request("GET", "/metrics", &[], "");
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name))?;
+    line.split(' ').nth(1)?.parse().ok()
+}
+
+#[test]
+fn everybody_learns_of_everybody_through_one_seed() {
+    let agents = group(6);
+    let agents: Vec<&Agent> = agents.iter().collect();
+    wait_for_all(&agents);
+    let members = agents[3].json(&["members"]);
+    let own = members.as_array().unwrap().iter().find(|member| member["is_self"] == true).unwrap();
+    assert_eq!((&own["name"], &own["id"]), (&"n3".into(), &agents[3].json(&["info"])["id"]));
+    let table = agents[0].stdout(&["members"]);
+    assert!(table.starts_with("NAME") && table.lines().count() == 7, "{table}");
+}
+
+#[test]
+fn a_killed_agent_is_dead_for_all_others_and_returns_with_a_higher_incarnation() {
+    let dir = tempfile::tempdir().unwrap();
+    let (seed, victim) = (own_ip(), own_ip());
+    let data = ["--data-dir", dir.path().to_str().unwrap()];
+    let red = start("red", seed, None, &[]);
+    let blue = start("blue", own_ip(), Some(seed), &[]);
+    let mut green = start("green", victim, Some(seed), &data);
+    wait_for_all(&[&red, &blue, &green]);
+    // One operation has read the store; a further one has kept somebody.
+    wait_until("it has kept whom it knows", || {
+        (counter(&green, "annulus_driver_store_ops_total")? > 1).then_some(())
+    });
+    green.signal("KILL");
+    green.wait();
+    wait_for_state(&[&red, &blue], "green", "dead");
+    // It comes back at another address with the same identity.
+    let green = start("green", own_ip(), Some(seed), &data);
+    wait_for_state(&[&red, &blue, &green], "green", "alive");
+    wait_for_all(&[&red, &blue, &green]);
+    let members = red.json(&["members", "--name", "green"]);
+    assert!(members[0]["incarnation"].as_u64() > Some(0), "{members}");
+    assert_eq!(members[0]["addrs"][0], format!("{}:7946", green.ip));
+}
+
+#[test]
+fn a_restarted_agent_finds_its_group_without_a_seed() {
+    let dir = tempfile::tempdir().unwrap();
+    let seed = own_ip();
+    let data = ["--data-dir", dir.path().to_str().unwrap(), "--set", "members.keep_interval=50ms"];
+    let red = start("red", seed, None, &[]);
+    let mut blue = start("blue", own_ip(), Some(seed), &data);
+    wait_for_all(&[&red, &blue]);
+    // One operation has read the store; a further one has kept somebody.
+    wait_until("it has kept whom it knows", || {
+        (counter(&blue, "annulus_driver_store_ops_total")? > 1).then_some(())
+    });
+    blue.signal("TERM");
+    assert_eq!(blue.wait(), Some(0));
+    wait_for_state(&[&red], "blue", "left");
+    let blue = start("blue", own_ip(), None, &data);
+    wait_for_all(&[&red, &blue]);
+}
+
+#[test]
+fn a_stopped_process_is_suspected_and_comes_back() {
+    let agents = group(3);
+    let all: Vec<&Agent> = agents.iter().collect();
+    wait_for_all(&all);
+    agents[2].signal("STOP");
+    wait_for_state(&all[..2], "n2", "dead");
+    agents[2].signal("CONT");
+    wait_for_all(&all);
+}
+
+#[test]
+fn who_leaves_is_left_and_never_suspected() {
+    let agents = group(3);
+    let all: Vec<&Agent> = agents.iter().collect();
+    wait_for_all(&all);
+    let events = |agent: &Agent| {
+        let start = agent.json(&["info"])["started_micros"].as_u64().unwrap();
+        format!("{start:x}-0")
+    };
+    let after = events(all[0]);
+    assert!(all[2].stdout(&["leave"]).contains("left the group"));
+    wait_for_state(&all[..2], "n2", "left");
+    let lines = all[0].stdout(&[
+        "monitor",
+        "--after",
+        &after,
+        "--event",
+        "member_left",
+        "--event",
+        "member_suspected",
+        "--count",
+        "1",
+        "--json",
+    ]);
+    assert!(lines.contains("member_left"), "{lines}");
+}
+
+#[test]
+fn sigterm_says_goodbye() {
+    let mut agents = group(2);
+    wait_for_all(&agents.iter().collect::<Vec<_>>());
+    agents[1].signal("TERM");
+    assert_eq!(agents[1].wait(), Some(0));
+    wait_for_state(&[&agents[0]], "n1", "left");
+}
+
+#[test]
+fn events_tags_and_round_trip_times_reach_everybody() {
+    let agents = group(3);
+    let all: Vec<&Agent> = agents.iter().collect();
+    wait_for_all(&all);
+    let start = all[1].json(&["info"])["started_micros"].as_u64().unwrap();
+    all[2].stdout(&["event", "deploy", "version 7"]);
+    let after = format!("{start:x}-0");
+    let line =
+        all[1].stdout(&["monitor", "--after", &after, "--event", "event_received", "--count", "1", "--json"]);
+    let event: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&event["name"], &event["payload"]), (&"deploy".into(), &"version 7".into()));
+    assert_eq!(event["from"], all[2].json(&["info"])["id"]);
+    all[2].stdout(&["tags", "role=db", "zone=north"]);
+    assert_eq!(all[2].json(&["tags", "--remove", "zone"]), serde_json::json!({ "role": "db" }));
+    wait_until("the tag is known", || {
+        let members = all[0].json(&["members", "--tag", "role=db"]);
+        (members[0]["name"] == "n2").then_some(())
+    });
+    wait_until("the round-trip time is known", || all[0].json(&["rtt", "n1"])["rtt_ms"].as_f64());
+}
+
+#[test]
+fn groups_of_other_names_are_strangers() {
+    let (red, blue) = (own_ip(), own_ip());
+    let red = start("red", red, None, &["--set", "members.ring=one"]);
+    let blue = start("blue", blue, None, &["--set", "members.ring=two"]);
+    let addr = format!("{}:7946", blue.ip);
+    let output = run(&["join", &addr, "--agent", &red.http().to_string()]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("none of the addresses answered") && stderr.contains("members.ring"), "{stderr}");
+    assert_eq!(blue.json(&["members"]).as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn garbage_is_counted_and_nothing_else_happens() {
+    let agents = group(2);
+    let all: Vec<&Agent> = agents.iter().collect();
+    wait_for_all(&all);
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let target = (all[0].ip, 7946);
+    for size in [0, 1, 7, 100, 1400, 9000, 60_000] {
+        socket.send_to(&vec![0xa5; size], target).unwrap();
+    }
+    wait_until("it is counted", || {
+        let count = |name: &str| counter(all[0], name);
+        let refused = count("annulus_members_malformed_total")? + count("annulus_members_rejected_total")?;
+        (refused >= 7).then_some(())
+    });
+    wait_for_all(&all);
+}

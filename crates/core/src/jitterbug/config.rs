@@ -1,0 +1,254 @@
+//! What can be set, and what cannot be set together.
+
+use core::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::message::HostId;
+use super::restore::Draw;
+
+/// The settings of one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The announced address: datagrams go from it, streams are dialled from it, the list names it. One node per
+    /// address (JA-22, JA-51).
+    pub addr: IpAddr,
+    /// The port of all datagrams, the same in the whole ring.
+    pub udp_port: u16,
+    /// The port of our listener; 0 takes any, and keeps it as long as the node lives.
+    pub tcp_port: u16,
+    /// Where a TR1 goes: broadcast addresses, or any others.
+    pub broadcast: Vec<IpAddr>,
+    /// Our host id; `None` takes the stored one, or draws and stores one.
+    pub host_id: Option<HostId>,
+    /// How long a waiter waits for a message before it is an orphan. It is raised while the list is so long that a
+    /// loop could take longer (JA-28b).
+    pub renew_timeout: Duration,
+    /// How long one attempt to pass the token may take in all.
+    pub pass_timeout: Duration,
+    /// The time between two TR1, and between two rounds of a leader that nobody relieves.
+    pub tr_interval: Duration,
+    /// How many TR1 a try sends.
+    pub tr_count: u32,
+    /// The coin drops the token with probability 1 / (N · this): once in so many loops.
+    pub loose_prob_base: f64,
+    /// How long a tenure lasts at least (JA-28a). Zero is as fast as the network goes, and then the coin needs a
+    /// base to match.
+    pub pace: Duration,
+    /// The number of nodes for which `renew_timeout` must leave room. With more it is raised by itself, so this need
+    /// not be the most there will be.
+    pub nodes_expected: usize,
+    /// From where a restore draws its new id.
+    pub draw: Draw,
+    /// Start a restore when somebody else with our id does and we too have waited for half of `renew_timeout`: so
+    /// restores overlap (JA-24 iv). It bends the document, so it is off.
+    pub restore_together: bool,
+    /// How long the application may hold the token at most.
+    pub hold_max: Duration,
+    /// How long an application that computes elsewhere may take; then the token goes on without it.
+    pub compute_max: Duration,
+    /// The most nodes that wait to be added.
+    pub add_set_max: usize,
+    /// The most streams that others may have open to us.
+    pub streams_max: usize,
+    /// The most bytes of data, ours or received.
+    pub data_bytes_max: usize,
+    /// The most TR1 that are heard from one source in a second.
+    pub tr1_per_second_max: u32,
+    /// If not empty, only these networks (address, bits) are heard.
+    pub allow: Vec<(IpAddr, u8)>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::lan()
+    }
+}
+
+impl Config {
+    /// For machines on one network. The token is dropped once in 400 loops, so that a ring of two stands still for
+    /// 3 % of the time and two rings of twenty find each other within minutes (JA-28b).
+    #[must_use]
+    pub fn lan() -> Self {
+        Self {
+            addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            udp_port: 30_041,
+            tcp_port: 0,
+            broadcast: Vec::new(),
+            host_id: None,
+            renew_timeout: Duration::from_secs(10),
+            pass_timeout: Duration::from_secs(1),
+            tr_interval: Duration::from_millis(200),
+            tr_count: 3,
+            loose_prob_base: 400.0,
+            pace: Duration::from_millis(50),
+            nodes_expected: 5,
+            draw: Draw::Better,
+            restore_together: false,
+            hold_max: Duration::from_secs(60),
+            compute_max: Duration::from_secs(60),
+            add_set_max: 1024,
+            streams_max: 64,
+            data_bytes_max: 64 << 20,
+            tr1_per_second_max: 32,
+            allow: Vec::new(),
+        }
+    }
+
+    /// For nodes on one machine: short timers, for there is no network to wait for.
+    #[must_use]
+    pub fn local() -> Self {
+        Self {
+            renew_timeout: Duration::from_secs(2),
+            pass_timeout: Duration::from_millis(400),
+            tr_interval: Duration::from_millis(100),
+            pace: Duration::from_millis(20),
+            loose_prob_base: 800.0,
+            ..Self::lan()
+        }
+    }
+
+    /// The probability that a tenure in a list of `nodes` begins by dropping the token.
+    #[must_use]
+    pub fn coin(&self, nodes: usize) -> f64 {
+        1.0 / (nodes.max(1) as f64 * self.loose_prob_base)
+    }
+
+    /// How long a waiter waits when it knows of so many nodes: as configured, or as a loop needs.
+    #[must_use]
+    pub fn renew_for(&self, nodes: usize) -> Duration {
+        let loop_twice = self.pace.saturating_mul(u32::try_from(2 * nodes).unwrap_or(u32::MAX));
+        self.renew_timeout.max(loop_twice.saturating_add(self.renew_floor()))
+    }
+
+    /// The time that two dead candidates and a whole restore may take (JA-47).
+    fn renew_floor(&self) -> Duration {
+        self.pass_timeout.saturating_mul(3).saturating_add(self.restore_time())
+    }
+
+    /// How long a restore takes that is granted.
+    #[must_use]
+    pub fn restore_time(&self) -> Duration {
+        self.tr_interval.saturating_mul(2 * self.tr_count.min(1000))
+    }
+
+    /// Whether an address may talk to us.
+    #[must_use]
+    pub fn allows(&self, ip: IpAddr) -> bool {
+        self.allow.is_empty() || self.allow.iter().any(|(net, bits)| in_network(ip, *net, *bits))
+    }
+
+    pub(super) fn udp(&self) -> SocketAddr {
+        SocketAddr::new(self.addr, self.udp_port)
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.addr.is_unspecified() || self.addr.is_multicast() || is_link_local(self.addr) {
+            return Err(ConfigError::Addr { addr: self.addr });
+        }
+        if self.udp_port == 0 {
+            return Err(ConfigError::UdpPort);
+        }
+        if self.host_id.is_some_and(|host_id| host_id.number() == 0) {
+            return Err(ConfigError::HostId);
+        }
+        if self.tr_interval.is_zero() || self.pass_timeout.is_zero() {
+            return Err(ConfigError::ZeroInterval);
+        }
+        if self.tr_count == 0 || self.tr_count > 1000 {
+            return Err(ConfigError::TrCount { tr_count: self.tr_count });
+        }
+        // Not a number is not above 1 either.
+        if self.loose_prob_base.partial_cmp(&1.0) != Some(core::cmp::Ordering::Greater) {
+            return Err(ConfigError::Base { base: self.loose_prob_base });
+        }
+        if self.renew_timeout < self.renew_floor() {
+            return Err(ConfigError::Renew { renew_timeout: self.renew_timeout, least: self.renew_floor() });
+        }
+        let whole_loop = self.pace.saturating_mul(u32::try_from(2 * self.nodes_expected).unwrap_or(u32::MAX));
+        if self.renew_timeout < whole_loop {
+            return Err(ConfigError::Loop {
+                renew_timeout: self.renew_timeout,
+                least: whole_loop,
+                nodes: self.nodes_expected,
+            });
+        }
+        if self.data_bytes_max == 0 || self.add_set_max == 0 || self.streams_max == 0 {
+            return Err(ConfigError::ZeroLimit);
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration cannot work.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Others could not reach us there.
+    #[error(
+        "token.addr is {addr}: give an address at which the others reach this node, not a wildcard, multicast or link-local one"
+    )]
+    Addr {
+        /// As configured.
+        addr: IpAddr,
+    },
+    /// The ring shares one known port.
+    #[error("token.udp_port is 0: all nodes of a ring use one port, such as 30041")]
+    UdpPort,
+    /// 0 cannot be told from its negative.
+    #[error("token.host_id is 0: give one from 1 to 2147483647, or none")]
+    HostId,
+    /// A timer without time.
+    #[error("token.tr_interval or token.pass_timeout is zero: give it a duration such as \"200ms\"")]
+    ZeroInterval,
+    /// No try, or an endless one.
+    #[error("token.tr_count is {tr_count}: give it from 1 to 1000")]
+    TrCount {
+        /// As configured.
+        tr_count: u32,
+    },
+    /// The coin would always drop the token.
+    #[error("token.loose_prob_base is {base}: it must be above 1, or a lone node drops every token")]
+    Base {
+        /// As configured.
+        base: f64,
+    },
+    /// Two dead candidates would make everybody an orphan.
+    #[error(
+        "token.renew_timeout is {renew_timeout:?}: it must be at least {least:?}, three times token.pass_timeout and a whole restore"
+    )]
+    Renew {
+        /// As configured.
+        renew_timeout: Duration,
+        /// What it must be at least.
+        least: Duration,
+    },
+    /// A healthy loop would take longer than anybody waits.
+    #[error(
+        "token.renew_timeout is {renew_timeout:?}: a ring of {nodes} nodes needs at least {least:?}, twice a loop; raise it, or lower token.pace"
+    )]
+    Loop {
+        /// As configured.
+        renew_timeout: Duration,
+        /// What it must be at least.
+        least: Duration,
+        /// For how many nodes.
+        nodes: usize,
+    },
+    /// A limit under which nothing can happen.
+    #[error("a limit of token (data_bytes_max, add_set_max, streams_max) is zero: give it at least 1")]
+    ZeroLimit,
+}
+
+/// Whether an address means something only together with an interface (JA-37).
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+fn in_network(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
+    let (ip, net, width) = match (ip.to_canonical(), net.to_canonical()) {
+        (IpAddr::V4(ip), IpAddr::V4(net)) => (u128::from(ip.to_bits()), u128::from(net.to_bits()), 32),
+        (IpAddr::V6(ip), IpAddr::V6(net)) => (ip.to_bits(), net.to_bits(), 128),
+        _ => return false,
+    };
+    let host_bits = width - u32::from(bits).min(width);
+    (ip ^ net).checked_shr(host_bits).unwrap_or(0) == 0
+}

@@ -1,0 +1,363 @@
+//! Jitterbug: a token goes round a ring of nodes and carries the application's data.
+//!
+//! The document is the Jitterbug protocol; `docs/spec/jitterbug.md` restates its clauses (J-n) and the decisions
+//! taken where it is silent or contradicts itself (JA-n). A node is in one of three states:
+//!
+//! | state | what it does | leaves it |
+//! |---|---|---|
+//! | orphan | asks by broadcast whether it may make a token (token_restore) | to leader if nobody objects twice, else to waiter; to leader if a token comes |
+//! | waiter | waits | to leader when the token comes; to orphan after `renew_timeout` without a message |
+//! | leader | throws the coin, computes the next data, adds nodes to the list, passes the token on (token_pass) | to waiter when it is passed; to orphan when the coin says so |
+//!
+//! # The messages
+//!
+//! | message | orphan | waiter | leader |
+//! |---|---|---|---|
+//! | `TR1` | remembers the asker; answers if its own id is not beaten | the same | remembers and always answers |
+//! | `TR2` | denies the try if it is greater | is ignored | is ignored |
+//! | `TP1` | is answered `TP2` or `TP3` | the same, and starts `renew_timeout` anew | the same, unless a pass is under way and the id is not greater: then refused |
+//! | `TP2`, `TP3` | – | – | the candidate takes it: `TP4` (after `TP2`) and `TP5` follow |
+//! | `TP4` | is kept for its stream | the same | the same |
+//! | `TP5` | at the FIN: list, id and data are taken over, leader | the same | data is merged, one token is left |
+//!
+//! # Where we differ from the document, and why
+//!
+//! The decisions are in `docs/spec/jitterbug.md`. The ones that matter most: ids are compared as signed numbers (JA-4);
+//! whoever asks is remembered in every state (JA-20); a token is passed at most once, with the FIN as the commit point
+//! (JA-33); two tokens that meet become one (JA-30); a new id is drawn from those that can win (JA-24b).
+//!
+//! Beyond them: a node that sees two tokens in turn keeps the greater for a loop, so that they meet. And two leaders with *equal* ids that pass to each other would refuse each other for as long as they stay
+//! in step. Here the one with the lower address takes the other's token, which both know from the connection; against a
+//! peer that always refuses, this works whenever ours is the lower one and costs nothing when it is not.
+//!
+//! # What it does not give
+//!
+//! Nothing is authenticated (JA-53): whoever can send datagrams can block elections, and whoever can connect can bring
+//! a token. Run it on trusted segments, or set `Config::allow`. After a partition there are two tokens until they meet:
+//! a [fence](Ledger) orders holders along one line, not across two.
+//!
+//! # A driver in a few lines
+//!
+//! ```
+//! use annulus_core::jitterbug::{Config, Jitterbug, Ledger};
+//! use annulus_core::{Action, Bound, Instant, Machine, Now, Queue, StoreOp, StoreReply, StoreResult, Wall};
+//!
+//! let config = Config { addr: "10.0.0.1".parse()?, tcp_port: 4001, ..Config::lan() };
+//! let mut token = Jitterbug::new(&config, Ledger::new(), [7; 32])?;
+//! let mut queue = Queue::new();
+//! let mut now = Now::new(Instant::ZERO, Wall::from_micros(1_700_000_000_000_000));
+//!
+//! token.handle_start(now, &Bound::default(), &mut queue.outbox());
+//! let mut asked = 0;
+//! while asked < 6 {
+//!     let mut stored = Vec::new();
+//!     while let Some(action) = queue.next() {
+//!         match action {
+//!             Action::Broadcast { bytes, .. } => asked += usize::from(bytes[0] == 0x01), // TR1
+//!             Action::Store { op, request: StoreOp::Write { .. } } => stored.push((op, StoreResult::Written)),
+//!             Action::Store { op, .. } => stored.push((op, StoreResult::Value(None))), // an empty store
+//!             _ => {}
+//!         }
+//!     }
+//!     for (op, result) in stored {
+//!         token.handle_stored(now, StoreReply { op, result }, &mut queue.outbox());
+//!     }
+//!     if let Some((at, _name)) = token.poll_timeout() {
+//!         now.mono = now.mono.max(at);
+//!         token.handle_timeout(now, &mut queue.outbox());
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod add_set;
+mod application;
+mod candidate;
+mod config;
+mod document;
+mod frame;
+mod graph;
+mod holds;
+mod incoming;
+mod lead;
+mod ledger;
+mod limiter;
+mod list;
+mod loops;
+mod machine;
+mod message;
+mod orphan;
+mod pass;
+mod passing;
+mod penalties;
+mod restore;
+mod start;
+mod status;
+mod twins;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+
+use serde::Serialize;
+
+pub use application::{Answer, Application, Next, Remote, Restored, Tenure, check_merge};
+pub use config::{Config, ConfigError};
+pub use document::{Document, Stamped, VALUES_MAX};
+pub use frame::{FRAME_BYTES, frame, unframe};
+pub use graph::{EDGES_MAX, Edge, EdgeKind, Entry, What, to_dot, to_text, unite};
+pub use ledger::{JUMP_HOST, Ledger, MICROS_PER_TENURE, RESERVE, Set};
+pub use list::NodeList;
+pub use machine::{Counters, Jitterbug, SPACE, TCP, UDP};
+pub use message::{HostId, Message, NodeEntry, SignedId, TokenId};
+pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
+pub use restore::Draw;
+pub use start::{IDENTITY_KEY, Identity, KEPT_KEY};
+pub use status::{NodeStatus, StateName, Status};
+pub use wire::{Kind, LIST_MAX, VERSION, decode, decode_datagram, encode, hash577};
+
+use crate::store::StoreFault;
+use crate::tag::RequestId;
+
+/// What the application may ask; `C` is what it may change in the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command<C> {
+    /// Tell everything about the node.
+    Status,
+    /// Tell the data as it is here.
+    Data,
+    /// Tell what this node saw happen to the token.
+    Log,
+    /// Change the data in the next tenure.
+    Change(C),
+    /// Keep the token the next time it is here, until released, but no longer than this. The reply comes with the
+    /// token.
+    Hold {
+        /// How long at most.
+        limit: Duration,
+    },
+    /// End a hold, or the wait for one.
+    Release {
+        /// The number of the command that asked for it.
+        hold: RequestId,
+    },
+    /// Ask these addresses too, beyond the broadcast domain, from now on.
+    Ask(Vec<IpAddr>),
+    /// What an application elsewhere computed.
+    Computed {
+        /// The number under which it was asked.
+        ask: u64,
+        /// The result; none if it failed.
+        result: Option<Next>,
+    },
+}
+
+/// What the application gets for a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// Everything about the node.
+    Status(Box<Status>),
+    /// The data.
+    Data(Vec<u8>),
+    /// What this node saw.
+    Log(Vec<Entry>),
+    /// It is done.
+    Done,
+    /// The token is here and stays.
+    Held {
+        /// The number of this tenure.
+        fence: u64,
+        /// What to name in [`Command::Release`].
+        hold: RequestId,
+    },
+    /// The hold was released before the token came, or there is no such hold.
+    NotHeld,
+    /// It cannot be done, and why.
+    Refused(&'static str),
+    /// The node is stopping.
+    Stopping,
+}
+
+/// What an application elsewhere is to compute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "compute", rename_all = "snake_case")]
+pub enum Compute {
+    /// The data of a tenure.
+    Next {
+        /// What is known about the tenure.
+        tenure: Tenure,
+        /// The data so far.
+        #[serde(serialize_with = "len_only")]
+        data: Vec<u8>,
+    },
+    /// Two data as one.
+    Merge {
+        /// Ours.
+        #[serde(serialize_with = "len_only")]
+        own: Vec<u8>,
+        /// What came.
+        #[serde(serialize_with = "len_only")]
+        received: Vec<u8>,
+    },
+}
+
+/// What the application is told unasked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The node knows who it is and begins.
+    Started {
+        /// Its host id.
+        host_id: HostId,
+        /// The port of its listener.
+        tcp_port: u16,
+    },
+    /// The node is in another state.
+    StateEntered {
+        /// Which.
+        state: StateName,
+        /// The token it has, or had.
+        token_id: TokenId,
+    },
+    /// A tenure is under way and its number may be used.
+    TokenTaken {
+        /// The token.
+        token_id: TokenId,
+        /// The number, if the application has one.
+        fence: Option<u64>,
+    },
+    /// The token was passed on.
+    TokenPassed {
+        /// The token.
+        token_id: TokenId,
+        /// To whom.
+        to: HostId,
+        /// The number of the tenure that ended.
+        fence: Option<u64>,
+    },
+    /// The coin dropped the token.
+    TokenDropped {
+        /// Which.
+        token_id: TokenId,
+    },
+    /// A restore made a token.
+    TokenRestored {
+        /// The id before.
+        from: TokenId,
+        /// The id of the token.
+        token_id: TokenId,
+    },
+    /// A restore was denied: somebody has the token, or a better id.
+    RestoreDenied {
+        /// The id that was tried.
+        token_id: TokenId,
+    },
+    /// Data of another line came.
+    TokenMerged {
+        /// Our id until then.
+        own: TokenId,
+        /// The id of the token from here on.
+        received: TokenId,
+        /// Whether we had what the other line had not: whether two lines met.
+        lines_met: bool,
+    },
+    /// A whole token was given up, because a better one of ours was on its way out (JA-30a).
+    TokenDiscarded {
+        /// Which.
+        token_id: TokenId,
+    },
+    /// A node did not take the token.
+    PassFailed {
+        /// Which.
+        to: HostId,
+        /// Why.
+        reason: PassFailure,
+    },
+    /// A hold ended because the token went away.
+    TokenLost {
+        /// The number of the command that asked for the hold.
+        hold: RequestId,
+        /// The number of the tenure.
+        fence: u64,
+        /// Why.
+        reason: LostReason,
+    },
+    /// A node is new in the list.
+    NodeAdded {
+        /// Which.
+        node: NodeEntry,
+    },
+    /// A node of the list is elsewhere.
+    NodeMoved {
+        /// Which, and where now.
+        node: NodeEntry,
+    },
+    /// Somebody else uses our host id. One of the two will starve: give one of them another.
+    DuplicateHostId {
+        /// Where.
+        at: SocketAddr,
+    },
+    /// The ring is so long that the node waits longer than configured.
+    RenewRaised {
+        /// How long now.
+        renew_timeout: Duration,
+        /// For how many nodes.
+        nodes: usize,
+    },
+    /// A loop took more than half the time that anybody waits.
+    LoopSlow {
+        /// How long it took.
+        took: Duration,
+        /// How long a waiter waits.
+        renew_timeout: Duration,
+    },
+    /// An application elsewhere is to compute something; a command brings the result.
+    ComputeAsked {
+        /// The number to answer under.
+        ask: u64,
+        /// What.
+        #[serde(flatten)]
+        compute: Compute,
+    },
+    /// The application could not do something; the token goes on.
+    ApplicationFailed {
+        /// Why.
+        reason: &'static str,
+    },
+    /// The store could not read or keep something.
+    StoreFailed {
+        /// Why.
+        fault: StoreFault,
+    },
+}
+
+/// Why a node did not take the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassFailure {
+    /// It ended the stream without a word.
+    Refused,
+    /// Its time was over.
+    TimedOut,
+    /// The stream broke.
+    Broken,
+    /// It said what makes no sense.
+    Malformed,
+}
+
+/// Why a hold ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LostReason {
+    /// Its limit was reached.
+    Limit,
+    /// The node stops.
+    Stopping,
+}
+
+fn len_only<S: serde::Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{} bytes", data.len()))
+}

@@ -1,0 +1,207 @@
+//! Small rings on a perfect network: what the clauses promise together.
+
+use super::world::World;
+use super::*;
+use crate::machine::Machine;
+
+fn ring(count: u8) -> World {
+    let mut world = World::of(count, &config());
+    let whole = usize::from(count);
+    world.until(20 * SECOND, |world| world.nodes.values().all(|node| node.list().len() == whole));
+    world
+}
+
+fn sum(world: &World, last: u8) -> u64 {
+    Document::from_data(world.nodes[&last].data()).unwrap().sum()
+}
+
+#[test]
+fn j_2_two_live_nodes_keep_the_token_going() {
+    let mut world = ring(3);
+    world.kill(3);
+    world.advance(15 * SECOND);
+    let before = sum(&world, 1);
+    world.advance(10 * SECOND);
+    assert!(sum(&world, 1) > before + 50, "{}", world.picture());
+}
+
+#[test]
+fn j_3_a_dead_leader_is_replaced() {
+    let mut world = ring(4);
+    world.until(SECOND, |world| world.leaders() == [2]);
+    world.kill(2);
+    let took = world.until(12 * SECOND, |world| world.leaders().len() == 1);
+    assert!(took >= 10 * SECOND - SECOND, "{took:?}");
+}
+
+#[test]
+fn j_4_all_nodes_come_to_the_same_list() {
+    let world = ring(6);
+    let lists: Vec<_> = world.nodes.values().map(|node| node.list().clone()).collect();
+    assert!(lists.iter().all(|list| *list == lists[0]));
+}
+
+#[test]
+fn j_7_a_dead_node_slows_the_ring_less_and_less_and_j_76_comes_back() {
+    let mut world = ring(3);
+    world.until(SECOND, |world| world.leaders() == [1]);
+    world.kill(3);
+    world.advance(20 * SECOND);
+    let failed = |world: &World| world.told(2, |event| matches!(event, Event::PassFailed { .. }));
+    let early = failed(&world);
+    world.advance(20 * SECOND);
+    assert!(failed(&world) - early < early, "{} and then {}", early, failed(&world) - early);
+    world.start(3, &config());
+    world.until(5 * SECOND, |world| world.nodes[&3].state_name() == StateName::Leader);
+}
+
+#[test]
+fn j_76_a_node_that_comes_back_is_in_the_round_again() {
+    let mut world = ring(3);
+    world.kill(3);
+    world.advance(30 * SECOND);
+    assert!(world.nodes[&2].penalties().of(host(13)).threshold > 2);
+    world.start(3, &config());
+    world.advance(10 * SECOND);
+    assert_eq!(world.nodes[&2].penalties().of(host(13)).threshold, 0, "JA-44: it was heard");
+    assert!(count_of(world.nodes[&1].data(), 13) > 10);
+}
+
+#[test]
+fn j_9_a_split_and_its_merge_are_edges_of_the_graph() {
+    let mut world = ring(4);
+    world.cut(&[1, 2], &[3, 4]);
+    world.advance(30 * SECOND);
+    assert_eq!(world.leaders().len(), 2, "{}", world.picture());
+    let passed_on = [sum(&world, 1), sum(&world, 3)];
+    world.cut.clear();
+    world.until(400 * SECOND, |world| {
+        world.nodes.values().map(Jitterbug::token_id).collect::<std::collections::BTreeSet<_>>().len() == 1
+            && world.leaders().len() == 1
+    });
+    world.advance(5 * SECOND);
+    let document = Document::from_data(world.nodes[&1].data()).unwrap();
+    let kinds: Vec<EdgeKind> = document.edges.iter().map(|edge| edge.kind).collect();
+    assert!(kinds.contains(&EdgeKind::Restore) && kinds.contains(&EdgeKind::Merge), "{kinds:?}");
+    assert!(document.sum() > passed_on[0].max(passed_on[1]), "both lines are in it");
+    let (text, dot) = (to_text(&document.edges), to_dot(&document.edges));
+    assert!(text.contains("restored as") && text.contains("merged into"), "{text}");
+    assert!(dot.starts_with("digraph token {") && dot.ends_with("}\n"), "{dot}");
+    world.call(1, |node, now, out| node.handle_command(now, RequestId(1), Command::Log, out));
+}
+
+#[test]
+fn j_108_of_all_orphans_the_one_with_the_greatest_id_leads() {
+    let mut world = World::of(8, &config());
+    let best = world.nodes.iter().min_by_key(|(_, node)| node.token_id()).map(|(last, _)| *last).unwrap();
+    world.until(1300 * MILLI, |world| world.leaders() == [best]);
+    let restores: u64 = world.nodes.values().map(|node| node.counted().restores).sum();
+    assert_eq!(restores, 8, "JA-24b: one launch each");
+}
+
+#[test]
+fn jf_7_two_orphans_with_equal_ids_make_one_token() {
+    let mut world = ring(3);
+    world.until(SECOND, |world| world.leaders() == [3]);
+    world.kill(3);
+    world.until(14 * SECOND, |world| world.leaders().len() == 1);
+    world.advance(5 * SECOND);
+    assert_eq!(world.leaders().len(), 1);
+}
+
+#[test]
+fn jf_18_a_newcomer_joins_a_lone_leader_whatever_the_ids() {
+    for seed in 1..20 {
+        let mut world = World::new();
+        world.start(seed, &config());
+        world.advance(2 * SECOND);
+        world.start(100, &config());
+        let took = world.until(2 * SECOND, |world| count_of(world.nodes[&seed].data(), 110) > 0);
+        assert!(took <= SECOND, "{took:?}");
+    }
+}
+
+#[test]
+fn jf_23_a_coin_that_always_falls_is_survived() {
+    let mut world = World::of(3, &Config { loose_prob_base: 1.000_001, ..config() });
+    world.advance(60 * SECOND);
+    let drops: u64 = world.nodes.values().map(|node| node.counted().coin_drops).sum();
+    assert!(drops > 30, "{drops}: no livelock");
+    let mut often = World::of(3, &Config { loose_prob_base: 1.5, ..config() });
+    often.advance(300 * SECOND);
+    let counted: Vec<u64> = often.nodes.keys().map(|last| sum(&often, *last)).collect();
+    assert!(counted.iter().all(|sum| *sum > 0), "data still goes forward: {counted:?}");
+}
+
+#[test]
+fn jf_10_two_leaders_that_pass_to_each_other_become_one() {
+    // Both halves know each other and have a token: cut, restore, heal just when both begin to pass.
+    let mut world = ring(2);
+    world.cut(&[1], &[2]);
+    world.until(30 * SECOND, |world| world.leaders().len() == 2);
+    world.advance(2 * SECOND);
+    world.cut.clear();
+    world.until(600 * SECOND, |world| {
+        world.leaders().len() <= 1 && world.nodes[&1].token_id() == world.nodes[&2].token_id()
+    });
+    world.advance(2 * SECOND);
+    assert!(world.leaders().len() <= 1, "{}", world.picture());
+}
+
+#[test]
+fn a_fence_grows_although_its_holder_died_with_it() {
+    let mut world = ring(3);
+    let mut highest = 0;
+    for round in 0..3 {
+        let holder = {
+            world.until(SECOND, |world| !world.leaders().is_empty());
+            world.leaders()[0]
+        };
+        highest = highest.max(world.nodes[&holder].fence().unwrap());
+        let from = world.events.len();
+        world.kill(holder);
+        world.until(15 * SECOND, |world| !world.leaders().is_empty());
+        world.advance(100 * MILLI);
+        let taken: Vec<u64> = (world.events[from..].iter())
+            .filter_map(|(_, event)| match event {
+                Event::TokenTaken { fence, .. } => *fence,
+                _ => None,
+            })
+            .collect();
+        assert!(taken[0] > highest, "round {round}: {taken:?} after {highest}");
+        assert!(taken.windows(2).all(|pair| pair[0] < pair[1]));
+        world.start(holder, &config());
+        world.advance(3 * SECOND);
+        highest = world.nodes.values().filter_map(Jitterbug::fence).max().unwrap();
+    }
+}
+
+#[test]
+fn a_user_value_reaches_everybody() {
+    let mut world = ring(3);
+    let set = Set { key: "door".into(), value: "open".into() };
+    world.call(2, |node, now, out| node.handle_command(now, RequestId(1), Command::Change(set), out));
+    world.advance(SECOND);
+    for node in world.nodes.values() {
+        let value = &Document::from_data(node.data()).unwrap().values["door"];
+        assert_eq!((value.host, value.value.as_str()), (12, Some("open")));
+    }
+}
+
+#[test]
+fn ja_29_two_tokens_in_one_ring_find_each_other_without_the_coin() {
+    for size in [3, 4, 7] {
+        let mut world = ring(size);
+        let (one, other): (Vec<u8>, Vec<u8>) = (1..=size).partition(|last| last % 2 == 0);
+        world.cut(&one, &other);
+        world.until(40 * SECOND, |world| world.leaders().len() == 2);
+        world.advance(3 * SECOND);
+        world.cut.clear();
+        let loop_time = 60 * MILLI * u32::from(size);
+        let took = world.until(60 * SECOND, |world| {
+            let ids: std::collections::BTreeSet<_> = world.nodes.values().map(Jitterbug::token_id).collect();
+            ids.len() == 1 && world.leaders().len() <= 1
+        });
+        assert!(took < 12 * SECOND + 8 * loop_time, "{size} nodes: {took:?}");
+    }
+}

@@ -1,0 +1,247 @@
+//! What can be set, and what cannot be set together.
+
+use core::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::contents::{ADDRS_MAX, META_BYTES_MAX};
+use super::limits::Scale;
+use super::preset::Preset;
+use super::sequence::Sequence;
+use super::sorter::NodeSorter;
+use crate::id::Id;
+
+/// The settings of one node: its own, and those of a [`Preset`] that the whole group should share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Who it is (S-112).
+    pub id: Id,
+    /// Where to receive.
+    pub bind: SocketAddr,
+    /// Where others reach it, the best first; empty is where it is bound (SA-56).
+    pub addrs: Vec<SocketAddr>,
+    /// What it tells of itself at first, at most 512 bytes: see [`super::Tags`].
+    pub meta: Vec<u8>,
+    /// The name that keeps this group apart from others in the same network.
+    pub ring: String,
+    /// Whom to join through.
+    pub seeds: Vec<SocketAddr>,
+    /// How the protocol is run.
+    pub settings: Settings,
+    /// Periods begin at multiples of the interval, the same on all nodes: for experiments that count them.
+    pub aligned: bool,
+    /// Whether a node that is stopped says goodbye first.
+    pub leave_on_stop: bool,
+    /// The most members, the recently dead included; a new one is then refused and counted.
+    pub members_max: usize,
+    /// The most past members to be asked again; a new one takes the place of the one asked last. 0 is none.
+    pub past_max: usize,
+    /// The most members kept on disk; further ones are not. 0 is none.
+    pub kept_max: usize,
+    /// How long a change of the kept members may wait to be written.
+    pub keep_interval: Duration,
+    /// The most user messages waiting to be sent (S-91); further ones wait to wait. 0 is no limit.
+    pub user_max: usize,
+    /// The most user broadcasts waiting for room; further ones are refused.
+    pub blocked_max: usize,
+    /// The most originators whose user messages are told apart from repeats.
+    pub origins_max: usize,
+    /// The most user messages given to the application in one period; further ones are dropped and counted (SA-25).
+    pub user_events_max: u32,
+    /// The most pings under way for others.
+    pub relays_max: usize,
+    /// The most addresses being joined.
+    pub joins_max: usize,
+    /// The most tables on their way to joiners.
+    pub transfers_max: usize,
+    /// The most packets in answer to one packet of a comparison of tables.
+    pub sync_packets_max: usize,
+    /// The most commands waiting to be answered.
+    pub waiting_max: usize,
+    /// The first sequence number, if it is not to be drawn: for tests of the wrap.
+    #[doc(hidden)]
+    pub first_sequence: Option<Sequence>,
+}
+
+/// How the protocol is run. A [`Preset`] has a value for each; `docs/spec/swim.md` has the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Time between protocol periods (S-119).
+    pub probe_interval: Duration,
+    /// Time for a direct answer before others are asked for help (S-120).
+    pub probe_timeout: Duration,
+    /// How many others are asked for help (S-118).
+    pub indirect_probes: usize,
+    /// Rumours are repeated so often, times the digits of N (S-116).
+    pub retransmit_mult: u32,
+    /// A suspicion lasts so many intervals, times the digits of N (S-117).
+    pub suspicion_mult: u32,
+    /// How the suspicion grows with N.
+    pub suspicion_scale: Scale,
+    /// How many regional buckets there are (S-121).
+    pub region_count: usize,
+    /// How many regional nodes are probed per period (S-122).
+    pub region_probes: usize,
+    /// How many nodes the neighbourhood has (S-123).
+    pub neighbor_count: usize,
+    /// How many neighbours are probed per period (S-124).
+    pub neighbor_probes: usize,
+    /// What near means (S-113).
+    pub sorter: NodeSorter,
+    /// The largest packet.
+    pub packet_bytes_max: usize,
+    /// A tick that comes more than an interval late suspects nobody (SA-32).
+    pub late_tick_guard: bool,
+    /// The other addresses of a node are tried when the first does not answer (SA-59a).
+    pub all_addrs: bool,
+    /// Every member answers a Join, not only the one it was sent to (SA-9a).
+    pub everyone_answers: bool,
+    /// A ping to a suspect tells it so (SA-20; Lifeguard's buddy system).
+    pub buddy: bool,
+    /// How bad the local health can get, 0 is off (Lifeguard).
+    pub health_max: u32,
+    /// A suspicion begins so many times longer and shrinks with confirmations; 1 is off (Lifeguard).
+    pub suspicion_max_mult: u32,
+    /// The time for a direct answer follows the measured round-trip time.
+    pub adaptive_timeout: bool,
+    /// The share of a packet that belongs to user messages, in percent; `None` is one queue for all.
+    pub user_share: Option<u8>,
+    /// Rumours also go out between pings, at this interval; zero is off (S-R9).
+    pub gossip_interval: Duration,
+    /// To how many.
+    pub gossip_nodes: usize,
+    /// How often a past member is asked whether it is back; zero is off.
+    pub retry_interval: Duration,
+    /// How often the table is compared with that of a random member; zero is off.
+    pub sync_interval: Duration,
+    /// How often a member is asked where it is; zero is off.
+    pub coordinate_interval: Duration,
+    /// How long the dead are remembered at least (SA-33).
+    pub dead_retention: Duration,
+}
+
+impl Config {
+    /// A node with this id and the settings of a preset.
+    #[must_use]
+    pub fn new(id: Id, preset: Preset) -> Self {
+        let lasting = preset.remembers();
+        Self {
+            id,
+            bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 7946)),
+            addrs: Vec::new(),
+            meta: Vec::new(),
+            ring: "annulus".into(),
+            seeds: Vec::new(),
+            settings: preset.settings(),
+            aligned: false,
+            leave_on_stop: true,
+            members_max: 65_536,
+            past_max: if lasting { 1024 } else { 0 },
+            kept_max: if lasting { 1024 } else { 0 },
+            keep_interval: Duration::from_secs(5),
+            user_max: 256,
+            blocked_max: 64,
+            origins_max: 1024,
+            user_events_max: 4096,
+            relays_max: 256,
+            joins_max: 64,
+            transfers_max: 16,
+            sync_packets_max: 4,
+            waiting_max: 1024,
+            first_sequence: None,
+        }
+    }
+
+    /// Where others reach it.
+    pub(super) fn advertised(&self) -> Vec<SocketAddr> {
+        if self.addrs.is_empty() { vec![self.bind] } else { self.addrs.clone() }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.id == Id::MIN {
+            return Err(ConfigError::ZeroId);
+        }
+        let addrs = self.advertised();
+        if addrs.len() > ADDRS_MAX {
+            return Err(ConfigError::Addrs(addrs.len()));
+        }
+        if let Some(addr) = addrs.iter().find(|addr| addr.ip().is_unspecified()) {
+            return Err(ConfigError::Unreachable(*addr));
+        }
+        if self.meta.len() > META_BYTES_MAX {
+            return Err(ConfigError::Meta(self.meta.len()));
+        }
+        self.settings.check()
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.probe_interval.is_zero() {
+            return Err(ConfigError::ZeroInterval);
+        }
+        if self.probe_timeout.is_zero() || self.probe_timeout >= self.probe_interval {
+            let (timeout, interval) = (self.probe_timeout, self.probe_interval);
+            return Err(ConfigError::Timeout { timeout, interval });
+        }
+        if self.retransmit_mult == 0 || self.suspicion_mult == 0 || self.suspicion_max_mult == 0 {
+            return Err(ConfigError::ZeroMult);
+        }
+        if self.region_count == 0 || self.region_probes + self.neighbor_probes == 0 {
+            return Err(ConfigError::NoProbes);
+        }
+        if !(PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&self.packet_bytes_max) {
+            return Err(ConfigError::Packet(self.packet_bytes_max));
+        }
+        if self.user_share.is_some_and(|percent| percent > 90) {
+            return Err(ConfigError::Share);
+        }
+        Ok(())
+    }
+}
+
+/// A packet holds at least its head and one Alive with as many addresses and as much metadata as there may be.
+pub const PACKET_BYTES_MIN: usize = 768;
+/// A packet is at most what a UDP datagram holds.
+pub const PACKET_BYTES_MAX: usize = 32_767;
+
+/// Why a configuration cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The id that means "whoever is there".
+    #[error("members.id is zero, which stands for nobody: make an id from a UUID")]
+    ZeroId,
+    /// Too many addresses.
+    #[error("{0} addresses are over the limit of {ADDRS_MAX}: name the best ones")]
+    Addrs(usize),
+    /// An address that nobody can send to.
+    #[error("{0} is not an address that others can reach: set members.addrs to one that is")]
+    Unreachable(SocketAddr),
+    /// Too much metadata.
+    #[error("{0} bytes of metadata are over the limit of {META_BYTES_MAX}: use fewer or shorter tags")]
+    Meta(usize),
+    /// No time between periods.
+    #[error("members.probe_interval is zero: give it a duration such as \"1s\"")]
+    ZeroInterval,
+    /// No time for indirect probes (SA-34).
+    #[error(
+        "members.probe_timeout is {timeout:?}: it must be above zero and below probe_interval ({interval:?})"
+    )]
+    Timeout {
+        /// As configured.
+        timeout: Duration,
+        /// As configured.
+        interval: Duration,
+    },
+    /// A multiplier that makes everything nothing.
+    #[error("a multiplier of members is zero: each must be at least 1")]
+    ZeroMult,
+    /// Nobody would ever be probed.
+    #[error("members probes nobody: region_count and region_probes or neighbor_probes must be at least 1")]
+    NoProbes,
+    /// A packet too small for a message, or too large for a datagram.
+    #[error("members.packet_bytes_max is {0}: it must be between {PACKET_BYTES_MIN} and {PACKET_BYTES_MAX}")]
+    Packet(usize),
+    /// Rumours about members would starve.
+    #[error("members.user_share is over 90 percent: leave the membership its share")]
+    Share,
+}

@@ -1,0 +1,236 @@
+//! The table of members: found by id, walked in order of ids, counted and hashed as it changes.
+
+use super::contents::Contents;
+use super::member::Member;
+use super::shuffle::grow;
+use super::standing::{Standing, State};
+use super::tree::{Range, Tree};
+use crate::id::Id;
+
+/// The place of a member in the table, as long as it is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u32);
+
+impl Slot {
+    /// The slot with this number.
+    #[must_use]
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Records per page: pages are allocated whole and never moved, so the table costs what it holds.
+const PAGE: usize = 64;
+
+/// All members, the local node and the recently dead among them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Members {
+    pages: Vec<Vec<Member>>,
+    free: Vec<Slot>,
+    /// By id: the first bits of it, so that a search stays in one place of memory, and where the record is.
+    index: Vec<(u32, Slot)>,
+    tree: Tree,
+    live: usize,
+    members_max: usize,
+}
+
+impl Members {
+    /// An empty table for up to `members_max` members.
+    #[must_use]
+    pub fn new(members_max: usize) -> Self {
+        Self {
+            pages: Vec::new(),
+            free: Vec::new(),
+            index: Vec::new(),
+            tree: Tree::default(),
+            live: 0,
+            members_max,
+        }
+    }
+
+    /// Adds a member that is not there; `None` if the table is full.
+    pub(super) fn insert(&mut self, id: Id, standing: Standing, contents: Contents<'_>) -> Option<Slot> {
+        let Err(place) = self.search(id) else { return None };
+        if self.index.len() >= self.members_max {
+            return None;
+        }
+        let slot = self.allot(Member::new(id, standing, contents));
+        grow(&mut self.index);
+        self.index.insert(place, (prefix(id), slot));
+        if standing.state.is_live() {
+            self.live += 1;
+            self.tree.toggle(id, self.get(slot).hash());
+            self.fit();
+        }
+        Some(slot)
+    }
+
+    /// Takes news of a member in; whether anything changed.
+    pub(super) fn merge(&mut self, slot: Slot, standing: Standing, contents: Option<Contents<'_>>) -> bool {
+        if !self.get(slot).is_news(standing, contents) {
+            return false;
+        }
+        self.change(slot, |member| {
+            member.merge(standing, contents);
+        });
+        true
+    }
+
+    /// Sets what our own record says, before anybody was told.
+    pub(super) fn describe(&mut self, slot: Slot, contents: Contents<'_>) {
+        self.change(slot, |member| member.describe(contents));
+    }
+
+    /// Forgets a member.
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let member = self.get(slot);
+        let (id, standing, addr) = (member.id(), member.standing(), member.contents().addr());
+        let Ok(place) = self.search(id) else { return };
+        self.index.remove(place);
+        self.free.push(slot);
+        // What hangs on the record goes now; the record itself when the slot is used again.
+        let gone = Standing { state: State::Dead, ..standing };
+        self.change(slot, |member| *member = Member::new(id, gone, Contents::from_parts(addr, &[])));
+    }
+
+    pub(super) fn at_mut(&mut self, slot: Slot) -> &mut Member {
+        &mut self.pages[slot.index() / PAGE][slot.index() % PAGE]
+    }
+
+    /// Where a member is.
+    #[must_use]
+    pub fn find(&self, id: Id) -> Option<Slot> {
+        self.search(id).ok().map(|place| self.index[place].1)
+    }
+
+    /// The record at a place.
+    #[must_use]
+    pub fn get(&self, slot: Slot) -> &Member {
+        &self.pages[slot.index() / PAGE][slot.index() % PAGE]
+    }
+
+    /// The record of a member.
+    #[must_use]
+    pub fn member(&self, id: Id) -> Option<&Member> {
+        self.find(id).map(|slot| self.get(slot))
+    }
+
+    /// How many are alive or suspect, the local node included (SA-30).
+    #[must_use]
+    pub const fn live(&self) -> usize {
+        self.live
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// All records, in order of ids.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Member)> {
+        self.index.iter().map(|&(_, slot)| (slot, self.get(slot)))
+    }
+
+    /// The records in a range, in order of ids.
+    pub(super) fn range(&self, range: Range) -> impl Iterator<Item = (Slot, &Member)> {
+        let (from, until) = self.places(range);
+        self.index[from..until].iter().map(|&(_, slot)| (slot, self.get(slot)))
+    }
+
+    /// The records from this id on, in order of ids.
+    pub(super) fn from(&self, id: u128) -> impl Iterator<Item = (Slot, &Member)> {
+        let place = self.search(Id::new(id)).unwrap_or_else(|place| place);
+        self.index[place..].iter().map(|&(_, slot)| (slot, self.get(slot)))
+    }
+
+    /// How many records a range has.
+    pub(super) fn count(&self, range: Range) -> usize {
+        let (from, until) = self.places(range);
+        until - from
+    }
+
+    /// The hash of what lives in a range.
+    pub(super) fn hash(&self, range: Range) -> u64 {
+        self.tree.hash(range).unwrap_or_else(|| {
+            let live = self.range(range).filter(|(_, member)| member.state().is_live());
+            live.fold(0, |sum, (_, member)| sum ^ member.hash())
+        })
+    }
+
+    /// The hashes of the children of a range; those too small for the tree in one walk over their members.
+    pub(super) fn child_hashes(&self, range: Range) -> [u64; Range::FAN] {
+        let kept = |child| range.child(child).and_then(|child| self.tree.hash(child));
+        if kept(0).is_some() {
+            return core::array::from_fn(|child| kept(child).unwrap_or_default());
+        }
+        let mut sums = [0; Range::FAN];
+        for (_, member) in self.range(range) {
+            sums[range.child_of(member.id().number())] ^= member.hash();
+        }
+        sums
+    }
+
+    /// Where in the index a range begins and ends.
+    fn places(&self, range: Range) -> (usize, usize) {
+        let from = self.search(Id::new(range.first())).unwrap_or_else(|place| place);
+        let until = self.search(Id::new(range.last())).map_or_else(|place| place, |place| place + 1);
+        (from, until)
+    }
+
+    fn search(&self, id: Id) -> Result<usize, usize> {
+        let wanted = prefix(id);
+        self.index.binary_search_by(|&(at, slot)| at.cmp(&wanted).then_with(|| self.get(slot).id().cmp(&id)))
+    }
+
+    fn allot(&mut self, member: Member) -> Slot {
+        if let Some(slot) = self.free.pop() {
+            *self.at_mut(slot) = member;
+            return slot;
+        }
+        if self.pages.last().is_none_or(|page| page.len() == PAGE) {
+            self.pages.push(Vec::with_capacity(PAGE));
+        }
+        let page = self.pages.len() - 1;
+        self.pages[page].push(member);
+        Slot::new((page * PAGE + self.pages[page].len() - 1) as u32)
+    }
+
+    /// Changes a record, and keeps count and hashes.
+    fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Member)) {
+        let member = self.at_mut(slot);
+        let (id, was_live, before) = (member.id(), member.state().is_live(), member.hash());
+        change(member);
+        let (is_live, after) = (member.state().is_live(), member.hash());
+        self.live = self.live + usize::from(is_live) - usize::from(was_live);
+        self.tree.toggle(id, before ^ after);
+        self.fit();
+    }
+
+    fn fit(&mut self) {
+        if self.tree.is_unsuitable(self.live) {
+            let mut tree = core::mem::take(&mut self.tree);
+            let live = self.iter().filter(|(_, member)| member.state().is_live());
+            let hashes = live.map(|(_, member)| (member.id(), member.hash()));
+            tree.rebuild(self.live, hashes);
+            self.tree = tree;
+        }
+    }
+}
+
+/// The first 32 bits of an id.
+const fn prefix(id: Id) -> u32 {
+    (id.number() >> 96) as u32
+}

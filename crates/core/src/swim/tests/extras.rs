@@ -1,0 +1,248 @@
+//! What the presets lan, wan and local add, each switchable.
+
+use super::*;
+use crate::rng::Rng;
+use crate::time::Instant;
+
+#[test]
+fn s_138_presets_are_what_the_table_says() {
+    let original = Preset::OriginalSwim.settings();
+    let counts =
+        (original.region_count, original.region_probes, original.neighbor_count, original.neighbor_probes);
+    assert_eq!(counts, (1, 1, 0, 0));
+    let go = Preset::GoSwim.settings();
+    let defaults =
+        (go.retransmit_mult, go.suspicion_mult, go.indirect_probes, go.probe_interval, go.probe_timeout);
+    assert_eq!(defaults, (4, 5, 3, SECOND, SECOND / 2));
+    for preset in Preset::ALL {
+        assert_eq!(preset.name().parse(), Ok(preset));
+        assert!(Swim::new(&config(1, preset), [0; 32]).is_ok());
+        let extras = [
+            preset.settings().gossip_interval,
+            preset.settings().sync_interval,
+            preset.settings().retry_interval,
+            preset.settings().coordinate_interval,
+        ];
+        let plain = matches!(preset, Preset::OriginalSwim | Preset::GoSwim);
+        assert!(extras.iter().all(|extra| extra.is_zero() == plain));
+    }
+    assert!("lam".parse::<Preset>().unwrap_err().to_string().contains("use original_swim"));
+}
+
+fn term() -> suspicions::Term {
+    suspicions::Term { least: 4 * SECOND, most: 24 * SECOND, enough: 2 }
+}
+
+#[test]
+fn a_suspicion_shrinks_with_independent_confirmations() {
+    assert_eq!(term().after(0), 24 * SECOND);
+    // 24 − 20 · ln 2 / ln 3 = 11.3814…
+    assert_eq!(term().after(1), Duration::from_micros(11_381_405));
+    assert_eq!(term().after(2), 4 * SECOND);
+    let mut suspicions = suspicions::Suspicions::default();
+    let (slot, now) = (Slot::new(5), Instant::from_micros(0));
+    suspicions.start(slot, Incarnation(1), id(2), term(), now);
+    assert!(!suspicions.confirm(slot, Incarnation(1), id(2)), "the accuser does not confirm itself");
+    assert!(!suspicions.confirm(slot, Incarnation(0), id(3)), "another incarnation is another matter");
+    assert!(suspicions.confirm(slot, Incarnation(1), id(3)));
+    assert!(!suspicions.confirm(slot, Incarnation(1), id(3)), "nor anybody twice");
+    assert_eq!(suspicions.deadline(), Some(now + term().after(1)));
+    assert!(suspicions.confirm(slot, Incarnation(1), id(4)));
+    assert_eq!(suspicions.pop_due(now + 4 * SECOND), Some((slot, Incarnation(1))));
+}
+
+#[test]
+fn confirmations_are_passed_on_and_hasten_the_end() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+    say(&mut rig, 3, &[suspect(3, 2, 0)]);
+    rig.take_log();
+    say(&mut rig, 4, &[suspect(4, 2, 0)]);
+    say(&mut rig, 5, &[suspect(5, 2, 0)]);
+    say(&mut rig, 6, &[ping(6, 1, 1)]);
+    let told = sent_kind(&mut rig, "Suspect");
+    assert!(told[0].1.contains(&format!("from: {:?}", id(5))), "the newest accuser: {told:?}");
+    rig.advance(Duration::from_millis(3_900));
+    assert_eq!(standing(&rig, 2).unwrap().1, State::Suspect);
+    rig.advance(Duration::from_millis(200));
+    assert_eq!(standing(&rig, 2).unwrap().1, State::Dead, "4 × 1 digit × 1 s");
+}
+
+#[test]
+fn a_suspicion_nobody_shares_lasts_six_times_longer() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+    say(&mut rig, 3, &[suspect(3, 2, 0)]);
+    for _ in 0..20 {
+        let (target, sequence) = next_ping(&mut rig);
+        say(&mut rig, target, &[ack(target, sequence)]);
+    }
+    assert_eq!(standing(&rig, 2).unwrap().1, State::Suspect);
+}
+
+#[test]
+fn a_node_that_is_not_well_takes_more_time() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+    next_ping(&mut rig);
+    rig.take_log();
+    next_ping(&mut rig);
+    assert_eq!(rig.machine.health.score(), 3, "three helpers, none of which even said no");
+    let from = rig.now.mono;
+    next_ping(&mut rig);
+    assert!(rig.now.mono.since(from) >= Duration::from_millis(3_900));
+    let (target, sequence) = next_ping(&mut rig);
+    let worse = rig.machine.health.score();
+    say(&mut rig, target, &[ack(target, sequence)]);
+    assert_eq!(rig.machine.health.score(), worse - 1);
+    say(&mut rig, 3, &[suspect(3, 1, 0)]);
+    assert_eq!(rig.machine.health.score(), worse, "to be accused is a sign, too");
+}
+
+#[test]
+fn helpers_that_say_no_show_that_it_is_not_us() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+    let (_, sequence) = next_ping(&mut rig);
+    rig.advance(Duration::from_millis(520));
+    let helpers = rig.machine.probes.find(sequence).unwrap().helpers.clone();
+    for (helper, _) in helpers {
+        let n = (helper.number() & 0xff) as u8;
+        say(&mut rig, n, &[Message::IndirectNack { header: Header { from: helper, sequence } }]);
+    }
+    next_ping(&mut rig);
+    assert_eq!(rig.machine.health.score(), 0);
+}
+
+#[test]
+fn a_helper_says_no_in_time_if_asked_to() {
+    let mut rig = rig(Preset::Lan, &[2, 3]);
+    let target = contents(3);
+    let (to, wants_nack, contents) = (id(1), true, target.borrow());
+    say(
+        &mut rig,
+        2,
+        &[Message::IndirectPing { header: header(2, 55), to, target: id(3), wants_nack, contents }],
+    );
+    rig.take_log();
+    rig.advance(Duration::from_millis(410));
+    let nacks = sent_kind(&mut rig, "IndirectNack");
+    assert!(nacks.len() == 1 && nacks[0].0 == addr(2) && nacks[0].1.contains("Sequence(55)"), "{nacks:?}");
+}
+
+#[test]
+fn the_timeout_follows_the_measured_path() {
+    let mut rig = rig(Preset::Lan, &[2, 3]);
+    for _ in 0..12 {
+        let (target, sequence) = next_ping(&mut rig);
+        say(&mut rig, target, &[ack(target, sequence)]);
+    }
+    next_ping(&mut rig);
+    rig.take_log();
+    rig.advance(Duration::from_millis(110));
+    assert_eq!(sent_kind(&mut rig, "IndirectPing").len(), 1, "a fifth of the configured time is the least");
+}
+
+/// memberlist #299.
+#[test]
+fn users_have_their_share_of_every_packet() {
+    let others: Vec<u8> = (2..250).collect();
+    let mut rig = rig(Preset::Lan, &others);
+    let rumours: Vec<Message<'_>> = (20..250).map(|n| suspect(3, n, 0)).collect();
+    for some in rumours.chunks(30) {
+        say(&mut rig, 3, some);
+    }
+    rig.command(Command::Broadcast { data: vec![1; 1200], wait: false });
+    rig.take_log();
+    for sequence in 0..8 {
+        say(&mut rig, 4, &[ping(4, 1, sequence)]);
+    }
+    let packets = sent(&mut rig);
+    let with = |kind: &str| {
+        packets.iter().filter(|(_, messages)| messages.iter().any(|text| text.starts_with(kind))).count()
+    };
+    assert!(with("User") >= 2, "even one that takes a whole packet");
+    assert!(with("Suspect") >= 6);
+}
+
+#[test]
+fn s_r9_rumours_go_out_between_pings_only_where_configured() {
+    for (preset, expected) in [(Preset::Lan, 3), (Preset::GoSwim, 0)] {
+        let settings = Settings { gossip_interval: preset.settings().gossip_interval, ..quiet(preset) };
+        let mut rig = rig_with(&Config { settings, kept_max: 0, ..config(1, preset) }, &[2, 3, 4, 5, 6]);
+        next_ping(&mut rig);
+        say(&mut rig, 3, &[suspect(3, 2, 0)]);
+        rig.take_log();
+        rig.advance(Duration::from_millis(210));
+        assert_eq!(sent_kind(&mut rig, "Suspect").len(), expected);
+        rig.advance(30 * SECOND);
+        assert!(rig.machine.next_gossip.is_none(), "quiet when there is nothing to tell");
+    }
+}
+
+#[test]
+fn coordinates_learn_the_distances() {
+    // Three sites 20, 30 and 40 ms apart, each node 1 ms from its site's centre.
+    let site = |n: usize| n % 3;
+    let apart = [[2, 20, 30], [20, 2, 40], [30, 40, 2]];
+    let rtt = |a: usize, b: usize| Duration::from_millis(apart[site(a)][site(b)]);
+    let mut rng = Rng::from_number(5, 0);
+    let mut nodes = vec![Coordinate::default(); 30];
+    for _ in 0..6_000 {
+        let (a, b) = (rng.index(30), rng.index(30));
+        if a != b {
+            let other = nodes[b];
+            nodes[a].update(&other, rtt(a, b), &mut rng);
+        }
+    }
+    let mut wrong = Vec::new();
+    for a in 0..30 {
+        for b in 0..a {
+            let (is, should) = (nodes[a].rtt_to(&nodes[b]).as_secs_f64(), rtt(a, b).as_secs_f64());
+            wrong.push((is - should).abs() / should);
+        }
+    }
+    wrong.sort_by(f64::total_cmp);
+    assert!(wrong[wrong.len() / 2] < 0.10, "half are within a tenth: {}", wrong[wrong.len() / 2]);
+}
+
+#[test]
+fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
+    let settings = Settings { coordinate_interval: 5 * SECOND, ..quiet(Preset::Lan) };
+    let mut rig = rig_with(&Config { settings, kept_max: 0, ..config(1, Preset::Lan) }, &[2, 3]);
+    let mut asked = 0;
+    for _ in 0..20 {
+        rig.take_log();
+        let (target, sequence) = next_ping(&mut rig);
+        let text = sent_kind(&mut rig, "Ping").remove(0).1;
+        let wants = text.contains("wants_coordinate: true");
+        asked += usize::from(wants);
+        let mut point = [0.0; DIMENSIONS];
+        point[0] = if target == 2 { 0.010 } else { -0.010 };
+        let coordinate = wants.then_some(Coordinate { point, height: 0.001, error: 0.1 });
+        let header = Header { from: id(target), sequence };
+        say(
+            &mut rig,
+            target,
+            &[Message::Ack { header, local_time: Wall::default(), introduce: false, coordinate }],
+        );
+    }
+    assert_eq!(asked, 4, "once in five seconds");
+    assert_eq!(rig.machine.rtt(Some(id(2)), id(3)), Some(Duration::from_millis(22)));
+    assert!(rig.machine.rtt(None, id(2)).is_some());
+    rig.take_log();
+    rig.command(Command::Rtt { from: None, to: id(9) });
+    assert!(has(&rig, "Rtt(None)"));
+    let coordinate = Message::Ping {
+        header: header(2, 5),
+        to: id(1),
+        local_time: Wall::default(),
+        wants_coordinate: true,
+    };
+    say(&mut rig, 2, &[coordinate]);
+    assert!(sent_kind(&mut rig, "Ack")[0].1.contains("coordinate: Some"));
+}
+
+#[test]
+fn a_member_takes_at_most_256_bytes() {
+    assert!(size_of::<Member>() <= 72, "{}", size_of::<Member>());
+    // Record, index, order and place of the list (an eighth to spare), hash tree, past the measured path.
+    let per_member = size_of::<Member>() + (8 + 4 + 4) * 9 / 8 + 4 + size_of::<member::Path>() + 16;
+    assert!(per_member <= 256, "{per_member}");
+}

@@ -1,0 +1,342 @@
+//! Small groups of real machines on a network without a simulator: every packet takes a millisecond.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::Machine;
+use crate::outbox::{Action, Queue};
+use crate::store::{StoreReply, StoreResult};
+use crate::time::{Instant, Now};
+
+/// A few machines, and packets on their way between them.
+struct Group {
+    nodes: BTreeMap<u8, Swim>,
+    on_the_way: BTreeMap<(Instant, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
+    events: Vec<(u8, Event)>,
+    cut: BTreeSet<(u8, u8)>,
+    now: Instant,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Group {
+    fn new() -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            on_the_way: BTreeMap::new(),
+            events: Vec::new(),
+            cut: BTreeSet::new(),
+            now: Instant::from_micros(1_000_000),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// All of `numbers`, knowing each other.
+    fn of(numbers: core::ops::Range<u8>, preset: Preset) -> Self {
+        let mut group = Self::new();
+        let all: Vec<Node> = numbers.clone().map(node).collect();
+        for n in numbers {
+            group.start(&config(n, preset), &all);
+        }
+        group
+    }
+
+    fn start(&mut self, config: &Config, known: &[Node]) {
+        let n = (config.id.number() & 0xff) as u8;
+        let mut swim = Swim::new(config, [n; 32]).unwrap();
+        swim.assume(known);
+        self.nodes.insert(n, swim);
+        self.act(n, |swim, now, queue| swim.handle_start(now, &crate::Bound::default(), &mut queue.outbox()));
+    }
+
+    fn act(&mut self, n: u8, act: impl FnOnce(&mut Swim, Now, &mut Queue<Swim>)) {
+        let now = Now::new(self.now, Wall::from_micros(self.now.as_micros()));
+        let mut queue = Queue::new();
+        let Some(swim) = self.nodes.get_mut(&n) else { return };
+        act(swim, now, &mut queue);
+        let mut asked = Vec::new();
+        while let Some(action) = queue.next() {
+            match action {
+                Action::Send { to, bytes, .. } => {
+                    self.packets += 1;
+                    self.bytes += bytes.len() as u64;
+                    let at = self.now + Duration::from_millis(1);
+                    self.on_the_way.insert((at, self.packets), (addr(n), to, bytes.to_vec()));
+                }
+                Action::Event(event) => self.events.push((n, event)),
+                Action::Store { op, .. } => asked.push(op),
+                _ => {}
+            }
+        }
+        for op in asked {
+            self.answer_store(n, op);
+        }
+    }
+
+    /// An empty store that forgets what is written.
+    fn answer_store(&mut self, n: u8, op: crate::OpId) {
+        let reply = StoreReply { op, result: StoreResult::Page { entries: &[], more: false } };
+        let mut queue = Queue::new();
+        let now = Now::new(self.now, Wall::from_micros(self.now.as_micros()));
+        if let Some(swim) = self.nodes.get_mut(&n) {
+            swim.handle_stored(now, reply, &mut queue.outbox());
+        }
+        while let Some(action) = queue.next() {
+            if let Action::Send { to, bytes, .. } = action {
+                self.packets += 1;
+                let at = self.now + Duration::from_millis(1);
+                self.on_the_way.insert((at, self.packets), (addr(n), to, bytes.to_vec()));
+            }
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let until = self.now + time;
+        loop {
+            let timer = self.nodes.iter().filter_map(|(n, swim)| Some((swim.poll_timeout()?.0, *n))).min();
+            let packet = self.on_the_way.keys().next().copied();
+            let next = timer.map(|(at, _)| at).into_iter().chain(packet.map(|(at, _)| at)).min();
+            let Some(next) = next.filter(|next| *next <= until) else { break };
+            self.now = self.now.max(next);
+            match packet {
+                Some(key) if key.0 <= next => self.deliver(key),
+                _ => {
+                    let (_, n) = timer.expect("one of the two is next");
+                    self.act(n, |swim, now, queue| swim.handle_timeout(now, &mut queue.outbox()));
+                }
+            }
+        }
+        self.now = until;
+    }
+
+    fn deliver(&mut self, key: (Instant, u64)) {
+        let (from, to, bytes) = self.on_the_way.remove(&key).unwrap();
+        let number = |at: SocketAddr| match at.ip() {
+            std::net::IpAddr::V4(ip) => ip.octets()[3],
+            std::net::IpAddr::V6(_) => 0,
+        };
+        if !self.cut.contains(&(number(from), number(to))) {
+            self.act(number(to), |swim, now, queue| {
+                let _ = swim.handle_datagram(now, UDP, from, &bytes, &mut queue.outbox());
+            });
+        }
+    }
+
+    /// Cuts the group in two: those below `at` and the others.
+    fn partition(&mut self, at: u8) {
+        let numbers: Vec<u8> = self.nodes.keys().copied().collect();
+        for a in &numbers {
+            for b in &numbers {
+                if (*a < at) != (*b < at) {
+                    self.cut.insert((*a, *b));
+                }
+            }
+        }
+    }
+
+    fn sees(&self, n: u8, other: u8) -> Option<State> {
+        self.nodes[&n].members().member(id(other)).map(Member::state)
+    }
+
+    fn everyone_sees(&self, state: State) -> bool {
+        let all: Vec<u8> = self.nodes.keys().copied().collect();
+        all.iter().all(|a| all.iter().all(|b| self.sees(*a, *b) == Some(state)))
+    }
+
+    fn died(&self) -> Vec<Id> {
+        let died = self.events.iter().filter_map(|(_, event)| match event {
+            Event::MemberDied { id, .. } => Some(*id),
+            _ => None,
+        });
+        died.collect()
+    }
+}
+
+/// SF-1, SF-2: the suspecter dies as well, and the suspicion ends all the same.
+#[test]
+fn s_r5_a_crash_is_known_to_all_and_nobody_else_is_buried() {
+    for preset in Preset::ALL {
+        let mut group = Group::of(1..11, preset);
+        group.run(5 * SECOND);
+        group.nodes.remove(&4);
+        let patience = if preset == Preset::Wan { 300 } else { 60 };
+        for _ in 0..patience {
+            group.run(SECOND);
+            if group.nodes.keys().all(|n| group.sees(*n, 4).is_none_or(|state| !state.is_live())) {
+                break;
+            }
+        }
+        let died = group.died();
+        assert!(died.len() == 9 && died.iter().all(|who| *who == id(4)), "{preset}: {died:?}");
+    }
+}
+
+/// SF-4.
+#[test]
+fn s_r3_a_link_lost_one_way_buries_nobody() {
+    let mut group = Group::of(1..9, Preset::GoSwim);
+    group.cut.insert((1, 2));
+    group.run(60 * SECOND);
+    assert_eq!(group.died(), []);
+    assert!(group.everyone_sees(State::Alive));
+}
+
+/// SF-7 and memberlist #222: no operator, no Join.
+#[test]
+fn a_partition_of_ten_minutes_heals_by_itself() {
+    let mut group = Group::of(1..11, Preset::Lan);
+    group.run(5 * SECOND);
+    group.partition(6);
+    group.run(600 * SECOND);
+    assert_eq!(group.sees(1, 9), None, "buried and forgotten");
+    group.cut.clear();
+    group.events.clear();
+    group.run(90 * SECOND);
+    assert!(group.everyone_sees(State::Alive));
+    assert_eq!(group.died(), [], "and the healing buries nobody");
+}
+
+/// SF-7 in go_swim: one Join heals it while the dead are remembered.
+#[test]
+fn s_83_a_short_partition_heals_by_one_join() {
+    let mut group = Group::of(1..9, Preset::GoSwim);
+    group.partition(5);
+    group.run(25 * SECOND);
+    group.cut.clear();
+    group.act(1, |swim, now, queue| {
+        let command = Command::Join { addrs: vec![addr(8)] };
+        swim.handle_command(now, crate::RequestId(1), command, &mut queue.outbox());
+    });
+    group.run(20 * SECOND);
+    assert!(group.everyone_sees(State::Alive));
+}
+
+/// SF-10.
+#[test]
+fn s_83_a_joiner_learns_of_fifty_quiet_members_through_one_of_them() {
+    for preset in [Preset::GoSwim, Preset::Lan] {
+        let mut group = Group::of(1..51, preset);
+        group.run(3 * SECOND);
+        group.start(&Config { seeds: vec![addr(7)], ..config(99, preset) }, &[]);
+        group.run(15 * SECOND);
+        assert_eq!(group.nodes[&99].members().live(), 51, "{preset}");
+        assert!(group.everyone_sees(State::Alive), "{preset}");
+    }
+}
+
+/// SF-8, on another address.
+#[test]
+fn s_23_a_restarted_node_comes_back_with_a_new_address_and_number_zero() {
+    for preset in [Preset::GoSwim, Preset::Lan] {
+        let mut group = Group::of(1..8, preset);
+        group.run(3 * SECOND);
+        let mut config = config(3, preset);
+        group.nodes.remove(&3);
+        group.run(2 * SECOND);
+        config.bind = addr(3);
+        config.meta = b"second life".to_vec();
+        config.seeds = vec![addr(1)];
+        group.start(&config, &[]);
+        group.run(20 * SECOND);
+        for n in group.nodes.keys() {
+            let member = group.nodes[n].members().member(id(3)).unwrap();
+            assert_eq!((member.state(), member.contents().meta()), (State::Alive, &b"second life"[..]));
+        }
+        assert_eq!(group.died(), [], "{preset}");
+    }
+}
+
+#[test]
+fn a_mass_restart_at_incarnation_zero_converges() {
+    let mut group = Group::of(1..31, Preset::Lan);
+    group.run(5 * SECOND);
+    for n in 1..31 {
+        group.start(
+            &Config { meta: b"new".to_vec(), seeds: vec![addr(n % 30 + 1)], ..config(n, Preset::Lan) },
+            &[],
+        );
+        group.run(Duration::from_millis(100));
+    }
+    group.run(60 * SECOND);
+    assert!(group.everyone_sees(State::Alive));
+    let told = |n: u8| group.nodes[&1].members().member(id(n)).unwrap().contents().meta().to_vec();
+    assert!((1..31).all(|n| told(n) == b"new"));
+}
+
+/// SF-18.
+#[test]
+fn a_node_that_slept_a_minute_buries_nobody_and_comes_back() {
+    let mut group = Group::of(1..8, Preset::Lan);
+    group.run(5 * SECOND);
+    let sleeper = group.nodes.remove(&3).unwrap();
+    group.run(60 * SECOND);
+    group.events.clear();
+    group.nodes.insert(3, sleeper);
+    group.run(60 * SECOND);
+    assert!(group.events.iter().all(|(n, event)| *n != 3 || !matches!(event, Event::MemberDied { .. })));
+    assert!(group.everyone_sees(State::Alive));
+    assert!(group.nodes[&3].incarnation() > Incarnation(0), "it contradicted");
+}
+
+/// Comparing equal tables is one small packet; a difference costs what it is, not what the table is.
+#[test]
+fn anti_entropy_costs_what_differs() {
+    let settings = Settings { sync_interval: SECOND, probe_interval: 3600 * SECOND, ..quiet(Preset::Lan) };
+    let cost = |members: u16, missing: u16| {
+        let mut group = Group::new();
+        let many = |n: u16| Node {
+            id: Id::from_text(&n.to_string()),
+            addrs: vec![SocketAddr::from(([10, 9, (n >> 8) as u8, n as u8], 1))],
+            meta: Vec::new(),
+        };
+        for n in 1..3 {
+            let mut known: Vec<Node> = (0..members - if n == 1 { missing } else { 0 }).map(many).collect();
+            known.push(node(3 - n));
+            let config =
+                Config { settings: settings.clone(), kept_max: 0, past_max: 0, ..config(n, Preset::Lan) };
+            group.start(&config, &known);
+        }
+        // Only the comparison with each other, not with the nodes that do not exist.
+        for _ in 0..40 {
+            group.act(1, |swim, _, queue| {
+                let hash = swim.members.hash(Range::ALL).to_be_bytes();
+                let header = swim.header(Sequence(0));
+                let digest = Message::Digest { header, range: Range::ALL, hashes: Hashes(&hash) };
+                swim.mail.send_all(addr(2), core::iter::once(digest), 1, &mut queue.outbox());
+            });
+            group.run(Duration::from_millis(20));
+            if group.nodes[&1].members().live() == group.nodes[&2].members().live() {
+                break;
+            }
+        }
+        assert_eq!(group.nodes[&1].members().live(), usize::from(members) + 2, "{members} {missing}");
+        group.bytes
+    };
+    let (none, few, many) = (cost(2000, 0), cost(2000, 5), cost(2000, 500));
+    assert!(none < 100, "{none}");
+    assert!(few < 8_000, "{few}: five members of two thousand");
+    assert!(many < 150_000, "{many}");
+}
+
+#[test]
+fn s_137_a_group_of_many_buckets_and_neighbours_detects_a_crash_as_well() {
+    let mut group = Group::new();
+    let all: Vec<Node> = (1..25).map(node).collect();
+    for n in 1..25 {
+        let settings = Settings {
+            region_count: 3,
+            region_probes: 1,
+            neighbor_count: 4,
+            neighbor_probes: 1,
+            sorter: NodeSorter::Ring,
+            ..quiet(Preset::GoSwim)
+        };
+        group.start(&Config { settings, ..config(n, Preset::GoSwim) }, &all);
+    }
+    group.run(3 * SECOND);
+    group.nodes.remove(&12);
+    group.run(40 * SECOND);
+    assert!(group.died().iter().all(|who| *who == id(12)));
+    assert_eq!(group.died().len(), 23);
+}

@@ -1,0 +1,249 @@
+//! Coming, going, and coming back.
+
+use super::*;
+use crate::Machine;
+
+#[test]
+fn s_135_a_join_goes_to_every_address_but_our_own() {
+    let mut rig = rig(Preset::GoSwim, &[]);
+    rig.command(Command::Join { addrs: vec![addr(1), addr(2), addr(3), addr(2)] });
+    assert!(has(&rig, "Reply 1 Joining { addrs: 2 }"));
+    let joins: Vec<SocketAddr> = sent_kind(&mut rig, "Join").into_iter().map(|(to, _)| to).collect();
+    assert_eq!(joins, [addr(2), addr(3)]);
+    rig.command(Command::Join { addrs: vec![addr(1)] });
+    assert!(has(&rig, "NoAddress"));
+}
+
+/// SF-11.
+#[test]
+fn s_135_a_join_is_sent_three_times_until_somebody_answers() {
+    let mut rig = rig(Preset::GoSwim, &[]);
+    rig.command(Command::Join { addrs: vec![addr(2), addr(3)] });
+    let own = contents(3);
+    say(&mut rig, 3, &[alive(&own, 3, 0)]);
+    assert!(has(&rig, "Joined { addr: 10.0.0.3:7946 }"));
+    rig.advance(10 * SECOND);
+    assert!(has(&rig, "JoinFailed { addr: 10.0.0.2:7946 }"));
+    let joins: Vec<SocketAddr> = sent_kind(&mut rig, "Join").into_iter().map(|(to, _)| to).collect();
+    assert_eq!(joins, [addr(2), addr(3), addr(2), addr(2)]);
+}
+
+#[test]
+fn s_83_a_join_is_an_alive_and_is_answered_with_ours() {
+    for preset in [Preset::GoSwim, Preset::Lan] {
+        let mut rig = rig(preset, &[2]);
+        let own = contents(9);
+        say(&mut rig, 9, &[join(&own, 9, 0)]);
+        assert_eq!(standing(&rig, 9), Some((0, State::Alive)));
+        let told = sent_kind(&mut rig, "Alive");
+        assert!(told.iter().any(|(to, text)| *to == addr(9) && text.contains(&format!("id: {:?}", id(1)))));
+    }
+}
+
+/// SF-10: and with the whole table.
+#[test]
+fn s_83_who_is_asked_to_let_somebody_in_tells_it_of_everybody() {
+    let others: Vec<u8> = (2..202).collect();
+    let mut rig = rig(Preset::Lan, &others);
+    say(&mut rig, 3, &[dead(3, 4, 0), suspect(3, 5, 0)]);
+    rig.take_log();
+    let own = contents(250);
+    say(&mut rig, 250, &[join(&own, 250, 0)]);
+    let at_once = sent(&mut rig).len();
+    assert!(at_once <= 5, "a few packets at a time: {at_once}");
+    say(&mut rig, 250, &[join(&own, 250, 0)]);
+    rig.advance(Duration::from_millis(400));
+    let packets = sent(&mut rig);
+    let told: Vec<String> = packets
+        .iter()
+        .filter(|(to, _)| *to == addr(250))
+        .flat_map(|(_, messages)| messages.clone())
+        .collect();
+    for n in others.iter().filter(|n| **n != 4) {
+        let name = format!("node: NodeView {{ id: {:?}", id(*n));
+        assert!(told.iter().any(|text| text.contains(&name)), "node {n} is missing");
+    }
+    assert!(told.iter().any(|text| text.starts_with("Suspect")), "and what is suspected");
+    assert!(!told.iter().any(|text| text.contains(&format!("{:?}", id(4)))), "but not of the dead");
+    assert!(rig.log.iter().all(|line| line.len() < 2 * 1400 + 100), "no packet over the limit");
+}
+
+#[test]
+fn s_83_the_table_goes_only_where_the_joiner_says_it_is() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5]);
+    let own = contents(9);
+    rig.datagram(UDP, addr(66), &packet(9, &[join(&own, 9, 0)])).unwrap();
+    rig.advance(Duration::from_millis(100));
+    let to_stranger: usize =
+        sent(&mut rig).iter().filter(|(to, _)| *to == addr(66)).map(|(_, messages)| messages.len()).sum();
+    assert_eq!(to_stranger, 1, "our Alive, no more");
+}
+
+#[test]
+fn s_83_in_go_swim_everyone_answers_a_join_it_hears_of_after_a_while() {
+    let own = contents(9);
+    for (preset, expected) in [(Preset::GoSwim, 1), (Preset::Lan, 0)] {
+        let mut rig = rig(preset, &[2, 3]);
+        say(&mut rig, 2, &[join(&own, 9, 0)]);
+        let greeted = |rig: &mut Rig<Swim>| {
+            let told = sent_kind(rig, "Alive");
+            let name = format!("id: {:?}", id(1));
+            told.iter().filter(|(to, text)| *to == addr(9) && text.contains(&name)).count()
+        };
+        assert_eq!(greeted(&mut rig), 0, "not at once");
+        rig.advance(SECOND);
+        assert_eq!(greeted(&mut rig), expected);
+        say(&mut rig, 3, &[join(&own, 9, 0)]);
+        rig.advance(SECOND);
+        assert_eq!(greeted(&mut rig), 0, "it is no news any more");
+    }
+}
+
+#[test]
+fn s_72_a_join_stays_a_join_on_its_way_in_go_swim() {
+    let own = contents(9);
+    for (preset, kind) in [(Preset::GoSwim, "Join"), (Preset::Lan, "Alive")] {
+        let mut rig = rig(preset, &[2, 3]);
+        say(&mut rig, 2, &[join(&own, 9, 0)]);
+        rig.take_log();
+        say(&mut rig, 3, &[ping(3, 1, 1)]);
+        let told = sent_kind(&mut rig, kind);
+        assert!(told[0].1.contains(&format!("{:?}", id(9))), "{preset}: {told:?}");
+    }
+}
+
+/// SF-12.
+#[test]
+fn s_136_s_r8_a_leave_is_a_dead_of_our_own_that_we_do_not_contradict() {
+    let mut rig = rig(Preset::GoSwim, &[2, 3]);
+    rig.command(Command::Leave { timeout: None });
+    assert!(!has(&rig, "Reply"), "nobody was told yet");
+    next_ping(&mut rig);
+    assert!(has(&rig, "Reply 1 Done"));
+    let told = sent_kind(&mut rig, "Dead");
+    assert!(
+        told[0].1.contains(&format!("from: {:?}", id(1))) && told[0].1.contains(&format!("id: {:?}", id(1)))
+    );
+    say(&mut rig, 2, &[suspect(3, 1, 0), dead(3, 1, 0)]);
+    assert_eq!(rig.machine.incarnation(), Incarnation(0));
+    say(&mut rig, 2, &[ping(2, 1, 4)]);
+    assert_eq!(sent_kind(&mut rig, "Ack").len(), 1, "it still answers");
+}
+
+#[test]
+fn s_r8_who_left_is_not_suspected_and_does_not_come_back_by_old_news() {
+    let mut rig = rig(Preset::GoSwim, &[2, 3]);
+    say(&mut rig, 2, &[dead(2, 2, 0)]);
+    assert_eq!(standing(&rig, 2), Some((0, State::Left)));
+    assert!(has(&rig, "MemberLeft"));
+    let own = contents(2);
+    say(&mut rig, 3, &[suspect(3, 2, 0), dead(3, 2, 0), alive(&own, 2, 0)]);
+    assert_eq!(standing(&rig, 2), Some((0, State::Left)));
+    assert_eq!(rig.machine.counted().suspicions, 0);
+}
+
+#[test]
+fn s_136_a_leave_that_nobody_hears_times_out() {
+    let mut rig = rig(Preset::GoSwim, &[2]);
+    next_ping(&mut rig);
+    rig.take_log();
+    rig.command(Command::Leave { timeout: Some(Duration::from_millis(50)) });
+    rig.advance(Duration::from_millis(60));
+    assert!(has(&rig, "Reply 1 TimedOut"));
+    next_ping(&mut rig);
+    assert_eq!(sent_kind(&mut rig, "Dead").len(), 1, "it is still on its way");
+    assert!(!has(&rig, "Reply"), "answered once");
+}
+
+#[test]
+fn s_r8_who_left_can_join_again() {
+    let mut rig = rig(Preset::GoSwim, &[2]);
+    rig.command(Command::Leave { timeout: None });
+    next_ping(&mut rig);
+    rig.command(Command::Join { addrs: vec![addr(2)] });
+    assert_eq!(rig.machine.incarnation(), Incarnation(1));
+    assert_eq!(standing(&rig, 1), Some((1, State::Alive)));
+}
+
+#[test]
+fn s_133_a_stop_says_goodbye_if_told_to_and_ends() {
+    for leave in [true, false] {
+        let settings = quiet(Preset::GoSwim);
+        let config = Config { leave_on_stop: leave, settings, ..config(1, Preset::GoSwim) };
+        let mut rig = rig_with(&config, &[2, 3]);
+        rig.stop();
+        rig.advance(2 * SECOND);
+        assert!(rig.machine.is_stopped());
+        assert_eq!(!sent_kind(&mut rig, "Dead").is_empty(), leave);
+        rig.take_log();
+        rig.advance(20 * SECOND);
+        assert!(sent(&mut rig).is_empty(), "no more probes");
+    }
+}
+
+#[test]
+fn known_members_are_kept_and_joined_after_a_restart() {
+    let mut rig = rig_with(&config(1, Preset::Lan), &[2, 3]);
+    let own = contents(9);
+    say(&mut rig, 9, &[alive(&own, 9, 0)]);
+    let left = contents(8);
+    say(&mut rig, 8, &[alive(&left, 8, 0)]);
+    rig.advance(6 * SECOND);
+    assert_eq!(rig.disk.len(), 2);
+    say(&mut rig, 8, &[dead(8, 8, 0)]);
+    rig.advance(6 * SECOND);
+    assert_eq!(rig.disk.len(), 1, "who left is not asked again");
+    let mut again = Rig::new(Swim::new(&config(1, Preset::Lan), [8; 32]).unwrap());
+    again.disk = rig.disk;
+    again.start();
+    let joins: Vec<SocketAddr> = sent_kind(&mut again, "Join").into_iter().map(|(to, _)| to).collect();
+    assert_eq!(joins, [addr(9)]);
+}
+
+#[test]
+fn what_is_kept_and_not_readable_is_counted() {
+    let mut rig = Rig::new(Swim::new(&config(1, Preset::Lan), [8; 32]).unwrap());
+    rig.disk.insert((SPACE, b"short".to_vec()), b"x".to_vec());
+    rig.start();
+    assert_eq!(rig.machine.counted().kept_unreadable, 1);
+    rig.advance(3 * SECOND);
+    assert!(rig.machine.period() >= 2, "it runs all the same");
+}
+
+/// SF-9 and the retry of #222.
+#[test]
+fn past_members_are_asked_again_for_ever() {
+    let settings = Settings { retry_interval: 10 * SECOND, ..quiet(Preset::Lan) };
+    let mut rig = rig_with(&Config { settings, ..config(1, Preset::Lan) }, &[2, 3]);
+    say(&mut rig, 3, &[dead(3, 2, 4)]);
+    rig.take_log();
+    let ack_all = |rig: &mut Rig<Swim>, seconds: u32| {
+        for _ in 0..seconds {
+            let (target, sequence) = next_ping(rig);
+            say(rig, target, &[ack(target, sequence)]);
+        }
+    };
+    ack_all(&mut rig, 40);
+    rig.take_log();
+    ack_all(&mut rig, 600);
+    let asked = sent(&mut rig);
+    let to_lost: Vec<_> = asked.iter().filter(|(to, _)| *to == addr(2)).collect();
+    assert!((58..=61).contains(&to_lost.len()), "{}", to_lost.len());
+    assert!(to_lost[0].1[0].starts_with("Join") && to_lost[0].1[1].starts_with("Dead"), "{to_lost:?}");
+    // An old Alive does not bring it back, its own word does.
+    let own = contents(2);
+    say(&mut rig, 3, &[alive(&own, 2, 4)]);
+    assert_eq!(standing(&rig, 2), None);
+    say(&mut rig, 2, &[alive(&own, 2, 5)]);
+    assert_eq!(standing(&rig, 2), Some((5, State::Alive)));
+}
+
+#[test]
+fn the_list_of_the_past_is_bounded() {
+    let mut past = past::Past::new(3);
+    let member = |n: u8| past::PastMember { addr: addr(n).into(), standing: None };
+    (1..10).for_each(|n| past.add(id(n), member(n)));
+    assert_eq!(past.len(), 3);
+    let round: Vec<Id> = (0..6).map(|_| past.next().unwrap().0).collect();
+    assert_eq!(round[..3], round[3..], "one after the other, for ever");
+}

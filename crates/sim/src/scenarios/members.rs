@@ -1,0 +1,246 @@
+//! Nodes that know who is alive: the scenario of [`annulus_core::swim`].
+//!
+//! Nodes join through three of them, faults happen, applications broadcast. What must hold:
+//!
+//! - What a node knows of another only grows: no incarnation it tells of is below one it told before (S-21).
+//! - A user message is given to an application at most once in its life (S-76).
+//! - No node tells of its own death, or of more members than there are.
+//! - When the faults have stopped, everyone knows everyone as alive within [`CONVERGE_WITHIN`].
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use annulus_core::swim::{self, Incarnation, Node, Preset, Swim};
+use annulus_core::{Id, Rng};
+use serde_json::json;
+
+use crate::conditions::Conditions;
+use crate::disk::DiskFate;
+use crate::host::{Birth, HostId};
+use crate::observer::{Observer, Verdict, Violation};
+use crate::scenario::{Checker, Scenario, Setup};
+use crate::sim::{Sim, address, stream_of};
+
+/// How long a group may take to be whole again: the last suspicion, one retry of the past, and rumours all round.
+pub const CONVERGE_WITHIN: Duration = Duration::from_secs(240);
+
+/// The port all nodes are bound to.
+pub const PORT: u16 = 7946;
+
+/// Who a host is: the same in all its lives.
+#[must_use]
+pub fn id_of(host: HostId) -> Id {
+    let mut uuid = [0x5a; 16];
+    uuid[..8].copy_from_slice(&(host.index() as u64).to_be_bytes());
+    Id::from_uuid(uuid)
+}
+
+/// Where its node is.
+pub(super) fn addr_of(host: HostId) -> SocketAddr {
+    SocketAddr::new(address(host), PORT)
+}
+
+/// How the machines of a group are made.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// How many nodes.
+    pub nodes: u32,
+    /// Their settings.
+    pub settings: swim::Settings,
+    /// Whether members outlive their membership, as in the larger presets.
+    pub remembers: bool,
+    /// Whether all know each other when they start for the first time.
+    pub known: bool,
+    /// Whether periods begin together.
+    pub aligned: bool,
+    /// How many nodes the others join through.
+    pub seeds: u32,
+}
+
+impl Group {
+    /// A group with a preset that joins through its first three nodes.
+    #[must_use]
+    pub fn new(nodes: u32, preset: Preset) -> Self {
+        let remembers = matches!(preset, Preset::Lan | Preset::Wan | Preset::Local);
+        Self { nodes, settings: preset.settings(), remembers, known: false, aligned: false, seeds: 3 }
+    }
+
+    /// Makes machines, one for each start of a host.
+    pub fn factory(&self) -> impl FnMut(Birth<'_>) -> Swim + 'static {
+        let group = self.clone();
+        let mut all: Vec<Node> = (0..self.nodes).map(HostId::new).map(node_of).collect();
+        all.sort_by_key(|node| node.id);
+        let all = Rc::new(all);
+        move |birth| {
+            let mut swim = Swim::new(&group.config(birth.host, birth.address), birth.seed)
+                .expect("a preset works, and a host has an address");
+            if group.known && birth.starts == 0 {
+                swim.assume(&all);
+            }
+            swim
+        }
+    }
+
+    fn config(&self, host: HostId, own: IpAddr) -> swim::Config {
+        let base = swim::Config::new(id_of(host), Preset::Lan);
+        let seeds = (0..self.seeds.min(self.nodes)).map(HostId::new).map(addr_of);
+        swim::Config {
+            bind: SocketAddr::new(own, PORT),
+            seeds: seeds.filter(|seed| seed.ip() != own).collect(),
+            settings: self.settings.clone(),
+            aligned: self.aligned,
+            past_max: if self.remembers { base.past_max } else { 0 },
+            kept_max: if self.remembers && !self.known { 64 } else { 0 },
+            ..base
+        }
+    }
+}
+
+fn node_of(host: HostId) -> Node {
+    Node { id: id_of(host), addrs: vec![addr_of(host)], meta: Vec::new() }
+}
+
+/// The settings of the scenario.
+#[derive(Clone, Debug)]
+pub struct MembersScenario {
+    /// How many nodes; with `swarm`, how many at most.
+    pub nodes: u32,
+    /// How long faults happen.
+    pub seconds: u64,
+    /// How the nodes are set.
+    pub preset: Preset,
+    /// What goes wrong.
+    pub conditions: Conditions,
+    /// Whether the seed draws the number of nodes and the conditions.
+    pub swarm: bool,
+}
+
+impl Scenario for MembersScenario {
+    type Machine = Swim;
+    type Checker = MembersChecker;
+
+    fn name(&self) -> &'static str {
+        "members"
+    }
+
+    fn setup(&self, seed: u64) -> Result<Setup<Swim, MembersChecker>, Violation> {
+        let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
+        let (nodes, conditions) = if self.swarm {
+            (rng.between(3, u64::from(self.nodes.max(3))) as u32, Conditions::swarm(&mut rng))
+        } else {
+            (self.nodes, self.conditions.clone())
+        };
+        let group = Group::new(nodes, self.preset);
+        let mut sim = Sim::new(seed, conditions.config.clone(), group.factory());
+        for _ in 0..nodes {
+            sim.add_host();
+        }
+        let faults_for = Duration::from_secs(self.seconds);
+        conditions.faults.schedule(seed, &mut sim, faults_for);
+        for word in 0..self.seconds / 2 {
+            let host = HostId::new(rng.below(u64::from(nodes)) as u32);
+            let data = word.to_be_bytes().to_vec();
+            let command = swim::Command::Broadcast { data, wait: rng.chance(0.5) };
+            sim.command_after(rng.duration_below(faults_for), host, command);
+        }
+        let network = &conditions.config.network;
+        let settings = json!({
+            "preset": self.preset, "seconds": self.seconds, "swarm": self.swarm,
+            "latency": network.latency.to_string(), "loss": network.loss, "duplicate": network.duplicate,
+            "reorder": network.reorder, "faults": conditions.faults,
+        });
+        let checker = MembersChecker::new(nodes as usize);
+        Ok(Setup { sim, checker, faults_for, converge_within: CONVERGE_WITHIN, settings })
+    }
+}
+
+/// Watches all nodes.
+pub struct MembersChecker {
+    nodes: Vec<Watched>,
+}
+
+/// What one node has told in its present life.
+#[derive(Clone, Default)]
+struct Watched {
+    incarnations: BTreeMap<Id, Incarnation>,
+    users: BTreeSet<(Id, u32)>,
+}
+
+impl MembersChecker {
+    fn new(nodes: usize) -> Self {
+        Self { nodes: vec![Watched::default(); nodes] }
+    }
+
+    fn told(&mut self, host: HostId, id: Id, incarnation: Incarnation) -> Verdict {
+        if id == id_of(host) {
+            return Err(Violation::new(format!("{host} speaks of itself as of somebody else")));
+        }
+        let known = self.nodes[host.index()].incarnations.entry(id).or_default();
+        if incarnation < *known {
+            let text = format!("{host} told of {id:?} in incarnation {incarnation} after {known}");
+            return Err(Violation::new(text));
+        }
+        *known = incarnation;
+        Ok(())
+    }
+}
+
+impl Observer<Swim> for MembersChecker {
+    fn on_event(&mut self, sim: &Sim<Swim>, host: HostId, event: &swim::Event) -> Verdict {
+        match event {
+            swim::Event::MemberJoined { id, incarnation, .. }
+            | swim::Event::MemberUpdated { id, incarnation, .. }
+            | swim::Event::MemberSuspected { id, incarnation, .. }
+            | swim::Event::MemberRecovered { id, incarnation }
+            | swim::Event::MemberDied { id, incarnation, .. }
+            | swim::Event::MemberLeft { id, incarnation } => self.told(host, *id, *incarnation),
+            // Once forgotten it may come back as a stranger.
+            swim::Event::MemberForgotten { id } => {
+                self.nodes[host.index()].incarnations.remove(id);
+                Ok(())
+            }
+            swim::Event::UserReceived { from, sequence, .. } => {
+                if self.nodes[host.index()].users.insert((*from, sequence.0)) {
+                    return Ok(());
+                }
+                Err(Violation::new(format!("{host} was given message {sequence} of {from:?} twice")))
+            }
+            swim::Event::IdConflict { addr } if sim.host_at(addr.ip()) != Some(host) => {
+                Err(Violation::new(format!("{host} sees its id at {addr}, but no two have one")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn on_start(&mut self, _: &Sim<Swim>, host: HostId) {
+        self.nodes[host.index()] = Watched::default();
+    }
+
+    fn on_crash(&mut self, _: &Sim<Swim>, _: HostId, _: DiskFate) {}
+}
+
+impl Checker<Swim> for MembersChecker {
+    fn check(&mut self, sim: &Sim<Swim>) -> Verdict {
+        for (host, machine) in sim.machines() {
+            if machine.members().live() > sim.len() {
+                return Err(Violation::new(format!("{host} knows more members than there are")));
+            }
+        }
+        Ok(())
+    }
+
+    fn converged(&mut self, sim: &Sim<Swim>) -> Result<(), String> {
+        for host in sim.hosts() {
+            let Some(machine) = sim.machine(host) else { return Err(format!("{host} is down")) };
+            for other in sim.hosts() {
+                let state = machine.members().member(id_of(other)).map(swim::Member::state);
+                if state != Some(swim::State::Alive) {
+                    return Err(format!("{host} has {other} as {state:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,334 @@
+//! What is measured of `members`: how fast the dead are found, how often the living are buried, what it costs.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use annulus_core::swim::{self, Preset, Swim};
+use annulus_core::{Id, Rng};
+use serde::Serialize;
+
+use super::members::{Group, id_of};
+use crate::config::Config;
+use crate::disk::DiskFate;
+use crate::fault::Fault;
+use crate::host::HostId;
+use crate::observer::{Observer, Verdict, Violation};
+use crate::sim::{Sim, stream_of};
+
+/// What is done to the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Experiment {
+    /// All know each other; some crash for good.
+    Crash,
+    /// All join through one of them at once.
+    Join,
+    /// Half of them are cut off for ten minutes.
+    Partition,
+    /// All are restarted within a few seconds, at incarnation 0.
+    Restart,
+    /// Some stand still again and again (Lifeguard's experiment); some others crash for good.
+    Stall,
+}
+
+/// The settings of a measurement.
+#[derive(Clone, Debug)]
+pub struct Measure {
+    /// What is done.
+    pub experiment: Experiment,
+    /// How many nodes.
+    pub nodes: u32,
+    /// How many of them crash.
+    pub crash: u32,
+    /// How long it is watched.
+    pub seconds: u64,
+    /// How the nodes are set.
+    pub preset: Preset,
+    /// Instead of the preset's own, to compare presets.
+    pub suspicion_mult: Option<u32>,
+    /// Whether periods begin together, and the crash just before one.
+    pub aligned: bool,
+    /// How many stand still now and then.
+    pub stalling: u32,
+    /// How long they stand still: uniform, in milliseconds.
+    pub stall_millis: (u64, u64),
+    /// How long they run in between: uniform, in milliseconds.
+    pub run_millis: (u64, u64),
+    /// Whether every node broadcasts more than fits (the user queue stays full).
+    pub flood: bool,
+    /// What the network is like.
+    pub config: Config,
+}
+
+/// What one run gave.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// From each crash to the first failed probe, in periods.
+    pub first_suspect_periods: Vec<f64>,
+    /// From each crash to the first declaration of death, in seconds.
+    pub first_dead_seconds: Vec<f64>,
+    /// From each crash until all survivors know, in seconds.
+    pub all_know_dead_seconds: Vec<f64>,
+    /// Suspicions of nodes that had not crashed, by their own probers.
+    pub false_suspects: u64,
+    /// Deaths of nodes that had not crashed, as told to each application.
+    pub false_dead: u64,
+    /// Datagrams per node and second.
+    pub messages_rate: f64,
+    /// Bytes in them.
+    pub bytes_rate: f64,
+    /// Whether everyone knew the truth in the end.
+    pub converged: bool,
+    /// From the end of what was done until everyone did, in seconds.
+    pub converged_seconds: Option<f64>,
+    /// The longest time a living member stayed unprobed by a node, in periods.
+    pub unprobed_periods_max: u32,
+    /// The hash of everything that happened.
+    pub trace_hash: String,
+}
+
+/// A period, as all presets but `wan` have it, is what is warmed up with.
+const WARM_PERIODS: u32 = 10;
+
+impl Measure {
+    /// Runs it under one seed.
+    ///
+    /// # Errors
+    /// If the simulation itself found something wrong.
+    pub fn run(&self, seed: u64) -> Result<Measured, Violation> {
+        let mut group = Group::new(self.nodes, self.preset);
+        group.known = !matches!(self.experiment, Experiment::Join);
+        group.aligned = self.aligned;
+        group.seeds = if self.experiment == Experiment::Join { 1 } else { 3 };
+        if let Some(mult) = self.suspicion_mult {
+            group.settings.suspicion_mult = mult;
+        }
+        let interval = group.settings.probe_interval;
+        let mut config = self.config.clone();
+        if self.aligned {
+            config.host.clock_start_max = Duration::from_micros(1);
+        }
+        let mut sim = Sim::new(seed, config, group.factory());
+        for _ in 0..self.nodes {
+            sim.add_host();
+        }
+        let mut world =
+            World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(interval) };
+        // Just before a period begins.
+        let warm = interval * WARM_PERIODS - Duration::from_millis(1);
+        self.prepare(&mut sim, &mut world, warm);
+        sim.run_until(warm, &mut world.watch)?;
+        let before = *sim.stats();
+        let from = sim.elapsed();
+        self.act(&mut sim, &mut world)?;
+        let end = from + Duration::from_secs(self.seconds);
+        let settled = self.watch_until(&mut sim, &mut world, end)?;
+        let seconds = (sim.elapsed() - from).as_secs_f64();
+        let per = f64::from(self.nodes) * seconds.max(1e-9);
+        let stats = sim.stats();
+        let watch = world.watch;
+        Ok(Measured {
+            first_suspect_periods: watch.suspected(interval, self.aligned),
+            first_dead_seconds: watch.deaths.values().filter_map(|death| death.first_dead).collect(),
+            all_know_dead_seconds: watch.all_know(),
+            false_suspects: watch.false_suspects,
+            false_dead: watch.false_dead,
+            messages_rate: (stats.datagrams_sent - before.datagrams_sent) as f64 / per,
+            bytes_rate: (stats.datagram_bytes_sent - before.datagram_bytes_sent) as f64 / per,
+            converged: is_true(&sim).is_ok(),
+            converged_seconds: settled,
+            unprobed_periods_max: unprobed_max(&sim),
+            trace_hash: sim.trace_hash().to_string(),
+        })
+    }
+
+    fn prepare(&self, sim: &mut Sim<Swim>, world: &mut World, warm: Duration) {
+        if self.experiment == Experiment::Stall {
+            let all = Duration::from_secs(self.seconds);
+            for n in 0..self.stalling.min(self.nodes) {
+                let (host, mut at) = (HostId::new(n), warm + world.draw(self.run_millis));
+                while at < warm + all {
+                    sim.at(at, Fault::Suspend(host));
+                    at += world.draw(self.stall_millis);
+                    sim.at(at, Fault::Resume(host));
+                    at += world.draw(self.run_millis);
+                }
+            }
+        }
+        if self.flood {
+            for host in sim.hosts() {
+                for burst in 0..self.seconds * 4 {
+                    let data = vec![7; 900];
+                    let at = Duration::from_millis(250 * burst);
+                    sim.command_after(at, host, swim::Command::Broadcast { data, wait: false });
+                }
+            }
+        }
+    }
+
+    fn act(&self, sim: &mut Sim<Swim>, world: &mut World) -> Result<(), Violation> {
+        // Those that stand still are the first; those that crash are chosen from the others.
+        let first = if self.experiment == Experiment::Stall { self.stalling } else { 0 };
+        let mut others: Vec<u32> = (first..self.nodes).collect();
+        world.rng.shuffle(&mut others);
+        for n in others.into_iter().take(self.crash as usize) {
+            let host = HostId::new(n);
+            let survivors = self.nodes as usize - self.crash as usize;
+            world.watch.crashed(host, sim.elapsed(), survivors);
+            sim.fault(Fault::Crash { host, power: true, disk: DiskFate::Kept });
+        }
+        match self.experiment {
+            Experiment::Crash | Experiment::Join | Experiment::Stall => {}
+            Experiment::Partition => {
+                let half = (0..self.nodes / 2).map(HostId::new).collect();
+                sim.fault(Fault::Partition(vec![half]));
+                sim.run_for(Duration::from_secs(600), &mut world.watch)?;
+                sim.fault(Fault::Heal);
+                world.watch.forget_counts();
+            }
+            Experiment::Restart => {
+                for n in 0..self.nodes {
+                    let (host, at) = (HostId::new(n), world.draw((0, 5_000)));
+                    sim.after(at, Fault::Crash { host, power: true, disk: DiskFate::UnsyncedLost });
+                    sim.after(at + world.draw((100, 3_000)), Fault::Start(host));
+                }
+                sim.run_for(Duration::from_secs(9), &mut world.watch)?;
+                world.watch.forget_counts();
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass; gives when everyone first knew the truth, where that is what is measured.
+    fn watch_until(
+        &self,
+        sim: &mut Sim<Swim>,
+        world: &mut World,
+        end: Duration,
+    ) -> Result<Option<f64>, Violation> {
+        let from = sim.elapsed();
+        if matches!(self.experiment, Experiment::Crash | Experiment::Stall) {
+            sim.run_until(end, &mut world.watch)?;
+            return Ok(is_true(sim).is_ok().then(|| (sim.elapsed() - from).as_secs_f64()));
+        }
+        let (limit, every) = (Duration::from_secs(self.seconds), Duration::from_millis(500));
+        let converged = sim.run_until_that(limit, every, &mut world.watch, |sim, _| is_true(sim).is_ok())?;
+        Ok(converged.then(|| (sim.elapsed() - from).as_secs_f64()))
+    }
+}
+
+struct World {
+    rng: Rng,
+    watch: Watch,
+}
+
+impl World {
+    fn draw(&mut self, (low, high): (u64, u64)) -> Duration {
+        Duration::from_millis(self.rng.between(low, high))
+    }
+}
+
+/// What became known of one crash.
+struct Death {
+    at: Duration,
+    first_suspect: Option<f64>,
+    first_dead: Option<f64>,
+    last_dead: f64,
+    know: usize,
+    survivors: usize,
+}
+
+/// Watches all nodes.
+struct Watch {
+    deaths: BTreeMap<Id, Death>,
+    interval: Duration,
+    false_suspects: u64,
+    false_dead: u64,
+}
+
+impl Watch {
+    fn new(interval: Duration) -> Self {
+        Self { deaths: BTreeMap::new(), interval, false_suspects: 0, false_dead: 0 }
+    }
+
+    fn crashed(&mut self, host: HostId, at: Duration, survivors: usize) {
+        let death = Death { at, first_suspect: None, first_dead: None, last_dead: 0.0, know: 0, survivors };
+        self.deaths.insert(id_of(host), death);
+    }
+
+    fn forget_counts(&mut self) {
+        (self.false_suspects, self.false_dead) = (0, 0);
+    }
+
+    /// Aligned, a crash lies a moment before a period and a suspicion at the end of one: whole periods.
+    fn suspected(&self, interval: Duration, aligned: bool) -> Vec<f64> {
+        let periods = self.deaths.values().filter_map(|death| death.first_suspect);
+        periods
+            .map(|seconds| seconds / interval.as_secs_f64())
+            .map(|periods| if aligned { periods.floor() } else { periods })
+            .collect()
+    }
+
+    fn all_know(&self) -> Vec<f64> {
+        let known = self.deaths.values().filter(|death| death.know >= death.survivors);
+        known.map(|death| death.last_dead).collect()
+    }
+}
+
+impl Observer<Swim> for Watch {
+    fn on_event(&mut self, sim: &Sim<Swim>, host: HostId, event: &swim::Event) -> Verdict {
+        debug_assert!(!self.interval.is_zero(), "a period takes time");
+        match event {
+            swim::Event::MemberSuspected { id, by, .. } if *by == id_of(host) => {
+                match self.deaths.get_mut(id) {
+                    Some(death) => {
+                        let after = sim.elapsed().saturating_sub(death.at).as_secs_f64();
+                        death.first_suspect.get_or_insert(after);
+                    }
+                    None => self.false_suspects += 1,
+                }
+            }
+            swim::Event::MemberDied { id, .. } => match self.deaths.get_mut(id) {
+                Some(death) => {
+                    let after = sim.elapsed().saturating_sub(death.at).as_secs_f64();
+                    death.first_dead.get_or_insert(after);
+                    death.know += 1;
+                    death.last_dead = after;
+                }
+                None => self.false_dead += 1,
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether every node that is up knows who is up and who is not.
+fn is_true(sim: &Sim<Swim>) -> Result<(), String> {
+    let up: Vec<HostId> = sim.hosts().filter(|host| sim.machine(*host).is_some()).collect();
+    for host in &up {
+        let Some(machine) = sim.machine(*host) else { continue };
+        // Everyone who is up and nobody else: equal numbers, and each of the first among the second.
+        let members = machine.members();
+        if members.live() != up.len() {
+            return Err(format!("{host} knows {} of {}", members.live(), up.len()));
+        }
+        for other in &up {
+            if members.member(id_of(*other)).is_none_or(|member| !member.state().is_live()) {
+                return Err(format!("{host} does not know {other}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The longest that a live member has been waiting for a ping of a node, in periods of that node, at the end.
+fn unprobed_max(sim: &Sim<Swim>) -> u32 {
+    let waits = sim.machines().flat_map(|(_, machine)| {
+        let period = machine.period();
+        let live = machine.members().iter().filter(|(_, member)| member.state().is_live());
+        let others = live.filter(move |(_, member)| member.id() != machine.id());
+        others.map(move |(_, member)| period - member.last_sent())
+    });
+    waits.max().unwrap_or(0)
+}

@@ -1,0 +1,235 @@
+//! Watches all nodes of the ring from outside.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use annulus_core::jitterbug::{Document, Event, HostId as TokenHost, KEPT_KEY, SPACE, StateName, TokenId};
+use serde_json::{Map, Value};
+
+use super::Node;
+use super::measure::Measure;
+use crate::disk::DiskFate;
+use crate::host::HostId;
+use crate::observer::{Observer, Verdict, Violation};
+use crate::scenario::Checker;
+use crate::sim::Sim;
+
+/// Watches all nodes.
+pub struct TokenChecker {
+    nodes: Vec<Watched>,
+    measure: Measure,
+    /// The highest fence taken of each token.
+    fences: BTreeMap<TokenId, u64>,
+    /// The highest of all.
+    highest: u64,
+    /// Whether nothing happens that could make two lines.
+    one_line: bool,
+    /// Since when there is one token, as far as events tell.
+    quiet_since: Duration,
+    last_taken: Option<TokenId>,
+}
+
+/// What is known about one node.
+#[derive(Default)]
+struct Watched {
+    /// The list at the end of its last tenure.
+    list: BTreeSet<TokenHost>,
+    /// The counts it had when it last passed the token on, if it has not crashed since.
+    passed: BTreeMap<String, u64>,
+    /// The highest fence it has taken in all its lives.
+    fence: u64,
+    /// A restore of its own has just made a token.
+    made: bool,
+    /// It has just passed the token on.
+    gave: bool,
+    /// The process was restarted, so its list begins anew.
+    state: Option<StateName>,
+}
+
+impl TokenChecker {
+    /// A checker of so many nodes; `one_line` if there can be but one line of the token.
+    #[must_use]
+    pub fn new(nodes: usize, one_line: bool) -> Self {
+        Self {
+            nodes: (0..nodes).map(|_| Watched::default()).collect(),
+            measure: Measure::default(),
+            fences: BTreeMap::new(),
+            highest: 0,
+            one_line,
+            quiet_since: Duration::ZERO,
+            last_taken: None,
+        }
+    }
+
+    /// How many nodes hold a token.
+    #[must_use]
+    pub fn holders(&self) -> usize {
+        self.measure.holders()
+    }
+
+    fn entered(&mut self, now: Duration, host: HostId, state: StateName) {
+        let node = &mut self.nodes[host.index()];
+        let before = node.state.replace(state);
+        let (made, gave) = (core::mem::take(&mut node.made), core::mem::take(&mut node.gave));
+        if state == StateName::Orphan {
+            self.measure.launches(host);
+        }
+        if state == StateName::Leader {
+            if self.measure.is_open() {
+                self.measure.holds(now, host, made);
+            }
+        } else if before == Some(StateName::Leader) && self.measure.is_open() {
+            self.measure.gives_up(now, host, gave);
+        }
+        if made {
+            self.quiet_since = now;
+        }
+    }
+
+    fn taken(&mut self, now: Duration, host: HostId, token: TokenId, fence: u64) -> Verdict {
+        if self.last_taken.replace(token) != Some(token) {
+            self.quiet_since = now;
+        }
+        let node = &mut self.nodes[host.index()];
+        let (own, of_token) = (node.fence, self.fences.get(&token).copied().unwrap_or(0));
+        let all = if self.one_line { self.highest } else { 0 };
+        if fence <= own.max(of_token).max(all) {
+            return Err(Violation::new(format!(
+                "{host} takes fence {fence} of token {token}, after {own} of its own, {of_token} of that token, \
+                 {all} of all"
+            )));
+        }
+        node.fence = fence;
+        self.fences.insert(token, fence);
+        self.highest = self.highest.max(fence);
+        Ok(())
+    }
+
+    fn passed(&mut self, sim: &Sim<Node>, host: HostId) -> Verdict {
+        self.measure.passes += u64::from(self.measure.is_open());
+        let node = &mut self.nodes[host.index()];
+        node.gave = true;
+        let Some(machine) = sim.machine(host) else { return Ok(()) };
+        let list: BTreeSet<TokenHost> = machine.list().nodes().iter().map(|entry| entry.host_id).collect();
+        if let Some(missing) = node.list.difference(&list).next() {
+            return Err(Violation::new(format!("{host} had {missing} in its list and has it no longer")));
+        }
+        node.list = list;
+        node.passed = counts(machine);
+        Ok(())
+    }
+
+    /// Everything that was passed on by somebody who still lives is in the data of all.
+    fn missing_count(&self, sim: &Sim<Node>) -> Option<String> {
+        let (_, machine) = sim.machines().max_by_key(|(_, machine)| machine.fence())?;
+        let data = counts(machine);
+        for (index, node) in self.nodes.iter().enumerate() {
+            for (host, count) in &node.passed {
+                let have = data.get(host).copied().unwrap_or(0);
+                if have < *count {
+                    return Some(format!("node {index} passed on {count} of host {host}, now it is {have}"));
+                }
+            }
+        }
+        None
+    }
+}
+
+fn counts(machine: &Node) -> BTreeMap<String, u64> {
+    Document::from_data(machine.data()).map(|document| document.counts).unwrap_or_default()
+}
+
+impl Observer<Node> for TokenChecker {
+    fn on_event(&mut self, sim: &Sim<Node>, host: HostId, event: &Event) -> Verdict {
+        let now = sim.elapsed();
+        match event {
+            Event::StateEntered { state, .. } => self.entered(now, host, *state),
+            Event::TokenRestored { .. } => self.nodes[host.index()].made = true,
+            Event::TokenTaken { token_id, fence: Some(fence) } => {
+                return self.taken(now, host, *token_id, *fence);
+            }
+            Event::TokenPassed { .. } => return self.passed(sim, host),
+            Event::TokenMerged { lines_met: true, .. } => self.measure.merges += 1,
+            Event::TokenDropped { .. } => self.measure.drops += u64::from(self.measure.is_open()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_start(&mut self, sim: &Sim<Node>, host: HostId) {
+        // A disk may also be lost while its host is down. Who has nothing knows of no numbers.
+        if sim.disk(host).and_then(|disk| disk.value(SPACE, KEPT_KEY)).is_none() {
+            self.nodes[host.index()].fence = 0;
+        }
+    }
+
+    fn on_crash(&mut self, sim: &Sim<Node>, host: HostId, _: DiskFate) {
+        if self.measure.is_open() {
+            self.measure.gives_up(sim.elapsed(), host, false);
+        }
+        let fence = self.nodes[host.index()].fence;
+        self.nodes[host.index()] = Watched { fence, ..Watched::default() };
+        self.quiet_since = sim.elapsed();
+    }
+}
+
+impl Checker<Node> for TokenChecker {
+    fn on_calm(&mut self, sim: &Sim<Node>) {
+        self.measure.close(sim.elapsed());
+        self.quiet_since = sim.elapsed();
+    }
+
+    fn converged(&mut self, sim: &Sim<Node>) -> Result<(), String> {
+        let Some((_, first)) = sim.machines().next() else { return Err("nobody is up".into()) };
+        let leaders = sim.machines().filter(|(_, node)| node.state_name() == StateName::Leader).count();
+        if leaders > 1 {
+            self.quiet_since = sim.elapsed();
+            return Err(format!("{leaders} nodes lead"));
+        }
+        for host in sim.hosts() {
+            let Some(machine) = sim.machine(host) else { return Err(format!("{host} is down")) };
+            if machine.token_id() != first.token_id() {
+                return Err(format!("{host} has token {}, not {}", machine.token_id(), first.token_id()));
+            }
+            if machine.list().len() != sim.len() || machine.list().hash() != first.list().hash() {
+                return Err(format!("{host} has a list of {}", machine.list().len()));
+            }
+        }
+        let clock = sim.clock(HostId::new(0)).mono;
+        let slowest = sim.machines().filter_map(|(_, node)| node.status(clock).loop_micros).max();
+        let quiet = sim.elapsed().saturating_sub(self.quiet_since);
+        if quiet < Duration::from_secs(1) + Duration::from_micros(2 * slowest.unwrap_or(0)) {
+            return Err(format!("one token, but only for {quiet:?}"));
+        }
+        self.missing_count(sim).map_or(Ok(()), Err)
+    }
+
+    fn measured(&mut self, sim: &Sim<Node>) -> Map<String, Value> {
+        let mut json = self.measure.to_json(sim.elapsed());
+        let hashes: BTreeSet<i32> = sim.machines().map(|(_, node)| node.list().hash()).collect();
+        let leaders = sim.machines().filter(|(_, node)| node.state_name() == StateName::Leader).count();
+        let ids: BTreeSet<TokenId> = sim.machines().map(|(_, node)| node.token_id()).collect();
+        json.insert("tokens_final".into(), leaders.max(usize::from(ids.len() == 1)).into());
+        json.insert("components_final".into(), components(sim).into());
+        json.insert("lists_equal".into(), (hashes.len() == 1).into());
+        json
+    }
+}
+
+/// How many groups of hosts there are that can reach each other.
+fn components(sim: &Sim<Node>) -> usize {
+    let mut rest: BTreeSet<HostId> = sim.machines().map(|(host, _)| host).collect();
+    let mut count = 0;
+    while let Some(first) = rest.pop_first() {
+        count += 1;
+        let mut reached = vec![first];
+        while let Some(from) = reached.pop() {
+            let linked = |to: &HostId| sim.is_linked(from, *to) && sim.is_linked(*to, from);
+            let (near, far) = rest.into_iter().partition(linked);
+            rest = far;
+            let near: BTreeSet<HostId> = near;
+            reached.extend(near);
+        }
+    }
+    count
+}

@@ -1,0 +1,222 @@
+//! Nodes that pass a token: the scenario of [`annulus_core::jitterbug`].
+//!
+//! All nodes start at once on one segment, or as several rings that know nothing of each other. The holder may be killed a
+//! number of times, and everything else that a [`FaultPlan`](crate::FaultPlan) has may happen. What must hold:
+//!
+//! - A node's list, at the end of each of its tenures, has everything it had at the end of the one before (J-6).
+//! - The fences of one node strictly grow over all its lives, unless its disk is lost; those of one token strictly grow
+//!   whoever takes them; and where nothing but crashes happens, all of them do.
+//! - When the faults have stopped: one token, one id, one list with everybody in it; and every count that a node had when
+//!   it passed the token on, and did not crash since, is in the data (JF-5, JF-8).
+
+mod checker;
+mod measure;
+
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+
+use annulus_core::Rng;
+use annulus_core::jitterbug::{Config, Draw, HostId as TokenHost, Jitterbug, Ledger, StateName};
+use serde_json::json;
+
+pub use checker::TokenChecker;
+
+use crate::conditions::Conditions;
+use crate::disk::DiskFate;
+use crate::fault::{Fault, Step};
+use crate::host::HostId;
+use crate::observer::Violation;
+use crate::scenario::{Scenario, Setup};
+use crate::sim::{NETWORK_BROADCAST, Sim, stream_of};
+
+/// A node of the scenario.
+pub type Node = Jitterbug<Ledger>;
+
+/// Timers that go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// For machines on one network.
+    Lan,
+    /// For nodes on one machine.
+    Local,
+}
+
+/// The settings of the scenario.
+#[derive(Clone, Debug)]
+pub struct TokenScenario {
+    /// How many nodes.
+    pub nodes: u32,
+    /// How long faults happen.
+    pub seconds: u64,
+    /// The timers.
+    pub preset: Preset,
+    /// As how many rings with disjoint lists they start.
+    pub rings: u32,
+    /// How many times the holder is killed; it comes back.
+    pub crash_holder: u32,
+    /// Another base of the coin than that of the preset.
+    pub base: Option<f64>,
+    /// Another least length of a tenure than that of the preset.
+    pub pace: Option<Duration>,
+    /// From where new ids are drawn.
+    pub draw: Draw,
+    /// What goes wrong.
+    pub conditions: Conditions,
+    /// Whether the seed draws the number of nodes, up to `nodes`, the rings and the conditions.
+    pub swarm: bool,
+}
+
+impl Default for TokenScenario {
+    fn default() -> Self {
+        Self {
+            nodes: 5,
+            seconds: 60,
+            preset: Preset::Lan,
+            rings: 1,
+            crash_holder: 0,
+            base: None,
+            pace: None,
+            draw: Draw::Better,
+            conditions: Conditions::default(),
+            swarm: false,
+        }
+    }
+}
+
+/// How long rings that know nothing of each other are kept apart at first.
+const APART: Duration = Duration::from_secs(15);
+
+impl TokenScenario {
+    /// What every node is configured with, but for its address and host id.
+    #[must_use]
+    pub fn config(&self, nodes: u32) -> Config {
+        let preset = match self.preset {
+            Preset::Lan => Config::lan(),
+            Preset::Local => Config::local(),
+        };
+        let mut config = Config {
+            broadcast: vec![NETWORK_BROADCAST.into()],
+            tcp_port: 4001,
+            draw: self.draw,
+            nodes_expected: nodes as usize,
+            loose_prob_base: self.base.unwrap_or(preset.loose_prob_base),
+            pace: self.pace.unwrap_or(preset.pace),
+            ..preset
+        };
+        // Timers that fit: a larger ring waits longer.
+        config.renew_timeout = config.renew_for(nodes as usize);
+        config
+    }
+
+    /// How long they may take to be one ring: disjoint lists need the coin, which falls once in `base` loops.
+    fn converge_within(config: &Config, nodes: u32) -> Duration {
+        let tenure = config.pace + Duration::from_millis(250);
+        let loops = tenure * nodes;
+        4 * config.renew_timeout + loops.mul_f64(20.0 + 15.0 * config.loose_prob_base)
+    }
+}
+
+impl Scenario for TokenScenario {
+    type Machine = Node;
+    type Checker = TokenChecker;
+
+    fn name(&self) -> &'static str {
+        "token"
+    }
+
+    fn setup(&self, seed: u64) -> Result<Setup<Node, TokenChecker>, Violation> {
+        let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
+        let mut drawn = self.clone();
+        if self.swarm {
+            drawn.nodes = rng.between(2, u64::from(self.nodes.max(2))) as u32;
+            drawn.rings = rng.between(1, u64::from(drawn.nodes)) as u32;
+            drawn.crash_holder = if rng.chance(0.5) { rng.between(1, 4) as u32 } else { 0 };
+            drawn.conditions = Conditions::swarm(&mut rng);
+        }
+        let config = drawn.config(drawn.nodes);
+        let mut sim = world(seed, &drawn, &config);
+        let faults_for = Duration::from_secs(self.seconds);
+        drawn.conditions.faults.schedule(seed, &mut sim, faults_for);
+        separate(&mut sim, drawn.rings);
+        kill_holders(&mut sim, &mut rng, drawn.crash_holder, faults_for, &config);
+        let settings = json!({
+            "seconds": self.seconds, "preset": format!("{:?}", self.preset).to_lowercase(), "swarm": self.swarm,
+            "rings": drawn.rings, "crash_holder": drawn.crash_holder, "base": config.loose_prob_base,
+            "pace_ms": config.pace.as_millis() as u64,
+            "renew_timeout_ms": config.renew_timeout.as_millis() as u64,
+            "loss": drawn.conditions.config.network.loss, "faults": drawn.conditions.faults,
+        });
+        let one_line = drawn.rings == 1 && only_crashes(&drawn.conditions);
+        let checker = TokenChecker::new(drawn.nodes as usize, one_line);
+        let converge_within = Self::converge_within(&config, drawn.nodes);
+        Ok(Setup { sim, checker, faults_for, converge_within, settings })
+    }
+}
+
+fn world(seed: u64, scenario: &TokenScenario, config: &Config) -> Sim<Node> {
+    let config = config.clone();
+    let mut sim = Sim::new(seed, scenario.conditions.config.clone(), move |birth| {
+        let host_id = TokenHost::new(birth.host.index() as u32 + 1);
+        let own = Config { addr: birth.address, host_id, ..config.clone() };
+        Jitterbug::new(&own, Ledger::new(), birth.seed).expect("the presets go together")
+    });
+    for _ in 0..scenario.nodes {
+        sim.add_host();
+    }
+    sim
+}
+
+/// Keeps the rings apart until each has a token of its own.
+fn separate(sim: &mut Sim<Node>, rings: u32) {
+    if rings < 2 {
+        return;
+    }
+    let mut groups = vec![Vec::new(); rings as usize];
+    for host in sim.hosts() {
+        groups[host.index() % rings as usize].push(host);
+    }
+    groups.pop();
+    sim.fault(Fault::Partition(groups));
+    sim.at(APART, Fault::Heal);
+}
+
+/// Kills whoever holds the token, a number of times, and starts it again a while later.
+fn kill_holders(sim: &mut Sim<Node>, rng: &mut Rng, times: u32, during: Duration, config: &Config) {
+    for time in 0..times {
+        let at = during.mul_f64((f64::from(time) + rng.unit()) / f64::from(times));
+        let (down, power) = (config.renew_timeout.mul_f64(0.2 + 2.0 * rng.unit()), rng.chance(0.5));
+        sim.at(at, Step::Call(Box::new(move |sim: &mut Sim<Node>| kill_holder(sim, power, down))));
+    }
+}
+
+fn kill_holder(sim: &mut Sim<Node>, power: bool, down: Duration) {
+    let Some(host) = holder(sim) else {
+        // Between two holders: a moment later there is one, or there is none to kill.
+        return;
+    };
+    let disk = if power { DiskFate::UnsyncedLost } else { DiskFate::Kept };
+    sim.fault(Fault::Crash { host, power, disk });
+    sim.after(down, Fault::Start(host));
+}
+
+/// Who holds the token, if somebody does.
+fn holder(sim: &Sim<Node>) -> Option<HostId> {
+    sim.machines().find(|(_, node)| node.state_name() == StateName::Leader).map(|(host, _)| host)
+}
+
+/// Whether nothing happens that could make a second line of the token.
+fn only_crashes(conditions: &Conditions) -> bool {
+    let (faults, network) = (&conditions.faults, &conditions.config.network);
+    let others = [
+        faults.partitions,
+        faults.cuts,
+        faults.suspensions,
+        faults.sleeps,
+        faults.slow_hosts,
+        faults.disks_lost,
+        faults.drift_ppm,
+    ];
+    others == [0; 7] && network.loss == 0.0 && network.duplicate == 0.0
+}

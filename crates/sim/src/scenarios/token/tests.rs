@@ -1,0 +1,310 @@
+//! The failure scenarios JF-n, each in the simulator. Those that one node shows alone are in core's tests.
+
+use std::collections::BTreeMap;
+
+use annulus_core::StreamId;
+use annulus_core::jitterbug::{Command, Event, Set, TokenId};
+
+use super::*;
+use crate::conditions::FaultPlan;
+use crate::observer::{Datagram, Observer, Passage, Verdict};
+use crate::scenario::{Checker, Lines, Report, run};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn local(nodes: u32) -> TokenScenario {
+    TokenScenario { nodes, preset: Preset::Local, ..TokenScenario::default() }
+}
+
+fn with_faults(nodes: u32, faults: FaultPlan) -> TokenScenario {
+    TokenScenario { conditions: Conditions { faults, ..Conditions::default() }, ..local(nodes) }
+}
+
+fn all_hold(scenario: &TokenScenario, seeds: core::ops::Range<u64>) -> Vec<Report> {
+    let hold = |seed| {
+        let report = run(scenario, seed, Lines::default());
+        assert!(report.ok, "seed {seed}: {:?}", report.violation);
+        assert_eq!(
+            (&report.measured["tokens_final"], &report.measured["lists_equal"]),
+            (&1.into(), &true.into())
+        );
+        report
+    };
+    seeds.map(hold).collect()
+}
+
+fn number(report: &Report, name: &str) -> f64 {
+    report.measured[name].as_f64().expect("it is measured")
+}
+
+/// Watches with the checker, and interferes.
+struct Meddler<F, G> {
+    checker: TokenChecker,
+    on_sent: F,
+    on_datagram: G,
+    events: BTreeMap<HostId, Vec<Event>>,
+}
+
+impl<F, G> Observer<Node> for Meddler<F, G>
+where
+    F: FnMut(&Sim<Node>, HostId, StreamId, u64, bool),
+    G: FnMut(&mut Vec<u8>) -> Passage,
+{
+    fn on_event(&mut self, sim: &Sim<Node>, host: HostId, event: &Event) -> Verdict {
+        self.events.entry(host).or_default().push(event.clone());
+        self.checker.on_event(sim, host, event)
+    }
+
+    fn on_crash(&mut self, sim: &Sim<Node>, host: HostId, disk: DiskFate) {
+        self.checker.on_crash(sim, host, disk);
+    }
+
+    fn on_sent(&mut self, sim: &Sim<Node>, host: HostId, stream: StreamId, bytes: u64, fin: bool) {
+        (self.on_sent)(sim, host, stream, bytes, fin);
+    }
+
+    fn on_datagram(&mut self, _: &Sim<Node>, datagram: Datagram<'_>) -> Passage {
+        (self.on_datagram)(datagram.bytes)
+    }
+}
+
+type Meddling = Meddler<fn(&Sim<Node>, HostId, StreamId, u64, bool), fn(&mut Vec<u8>) -> Passage>;
+
+fn meddler(nodes: u32) -> Meddling {
+    Meddler {
+        checker: TokenChecker::new(nodes as usize, false),
+        on_sent: |_, _, _, _, _| {},
+        on_datagram: |_| Passage::Pass,
+        events: BTreeMap::new(),
+    }
+}
+
+/// Mends everything and lets the ring become one.
+fn settle(sim: &mut Sim<Node>, checker: &mut impl Observer<Node>, mut done: impl FnMut(&Sim<Node>) -> bool) {
+    sim.fault(Fault::Calm);
+    let settled = sim.run_until_that(600 * SECOND, SECOND / 10, checker, |sim, _| done(sim));
+    assert_eq!(settled, Ok(true), "one ring in the end");
+}
+
+fn is_one(sim: &Sim<Node>) -> bool {
+    let ids: std::collections::BTreeSet<TokenId> = sim.machines().map(|(_, node)| node.token_id()).collect();
+    let whole = sim.machines().all(|(_, node)| node.list().len() == sim.len());
+    ids.len() == 1 && whole && sim.machines().count() == sim.len()
+}
+
+#[test]
+fn jf_1_a_leader_that_crashes_at_work_is_replaced_and_numbers_grow() {
+    let scenario = TokenScenario { crash_holder: 4, seconds: 60, ..local(5) };
+    for report in all_hold(&scenario, 0..12) {
+        let max = report.measured["recovery_ms"]["max"].as_f64().expect("a number");
+        assert!(max < 3500.0, "renew_timeout, a restore and two dead candidates: {max}");
+    }
+}
+
+#[test]
+fn jf_2_and_jf_3_a_leader_killed_before_the_fin_leaves_the_candidate_as_it_was() {
+    // The kernel of a killed process ends its streams in good order: only the frame tells that data is not whole.
+    for after in [10, 60, 150_000] {
+        let mut setup = local(4).setup(after).expect("a world");
+        let sim = &mut setup.sim;
+        sim.run_for(5 * SECOND, &mut setup.checker).expect("nothing is violated");
+        for n in 0..60 {
+            let set = Set { key: format!("key {n}"), value: "x".repeat(4000).into() };
+            sim.command(HostId::new(0), Command::Change(set));
+        }
+        let mut killed = None;
+        let mut watch = Meddler {
+            checker: setup.checker,
+            on_sent: |sim: &Sim<Node>, host: HostId, stream: StreamId, bytes: u64, fin: bool| {
+                if killed.is_none() && !stream.is_accepted() && bytes >= after && !fin {
+                    killed = Some(host);
+                    sim.inject(Fault::Crash { host, power: false, disk: DiskFate::Kept });
+                }
+            },
+            on_datagram: |_: &mut Vec<u8>| Passage::Pass,
+            events: BTreeMap::new(),
+        };
+        sim.run_for(5 * SECOND, &mut watch).expect("nothing is violated");
+        settle(sim, &mut watch, is_one);
+        assert!(killed.is_some(), "somebody was killed after {after} bytes");
+    }
+}
+
+#[test]
+fn jf_5_a_candidate_that_dies_with_the_token_takes_no_count_with_it() {
+    let faults = FaultPlan { crashes: 8, ..FaultPlan::default() };
+    all_hold(&with_faults(5, faults), 0..10);
+}
+
+#[test]
+fn jf_6_nodes_that_start_at_once_make_one_token() {
+    for nodes in [2, 3, 5, 10] {
+        for report in all_hold(&TokenScenario { seconds: 5, ..local(nodes) }, 0..20) {
+            assert!(number(&report, "time_to_first_holder_ms") < 3000.0, "seed {}", report.seed);
+        }
+    }
+}
+
+#[test]
+fn jf_8_halves_that_were_apart_merge_and_lose_nothing() {
+    let faults = FaultPlan { partitions: 2, ..FaultPlan::default() };
+    let merges = all_hold(&with_faults(6, faults), 0..12)
+        .iter()
+        .filter(|report| number(report, "merges") > 0.0)
+        .count();
+    assert!(merges > 0, "some of them met");
+}
+
+#[test]
+fn jf_9_two_rings_on_one_segment_become_one_by_the_coin_alone() {
+    let scenario = TokenScenario { nodes: 6, rings: 2, seconds: 16, ..TokenScenario::default() };
+    let after: Vec<f64> =
+        all_hold(&scenario, 0..20).iter().filter_map(|report| report.converged_after_seconds).collect();
+    let mean = after.iter().sum::<f64>() / after.len() as f64;
+    assert!(mean < 300.0, "{mean} s");
+    let coinless = TokenScenario { base: Some(1e12), ..scenario };
+    let mut setup = coinless.setup(1).expect("a world");
+    setup.sim.run_for(300 * SECOND, &mut setup.checker).expect("nothing is violated");
+    assert!(setup.checker.converged(&setup.sim).is_err(), "without the coin they never do");
+}
+
+#[test]
+fn jf_11_three_tokens_in_a_ring_of_five_become_one() {
+    all_hold(&TokenScenario { rings: 3, seconds: 20, ..local(5) }, 0..20);
+}
+
+#[test]
+fn jf_12_a_dead_node_does_not_stop_the_ring() {
+    let mut setup = local(5).setup(3).expect("a world");
+    let (sim, checker) = (&mut setup.sim, &mut setup.checker);
+    sim.run_for(5 * SECOND, checker).expect("nothing is violated");
+    sim.fault(Fault::Crash { host: HostId::new(2), power: true, disk: DiskFate::Kept });
+    sim.run_for(60 * SECOND, checker).expect("nothing is violated");
+    let before = sim.machine(HostId::new(0)).and_then(Node::fence);
+    sim.run_for(10 * SECOND, checker).expect("nothing is violated");
+    let after = sim.machine(HostId::new(0)).and_then(Node::fence);
+    assert!(after.zip(before).is_some_and(|(after, before)| after - before > 150), "the loop is fast again");
+}
+
+#[test]
+fn jf_13_a_dead_node_comes_back_on_another_port() {
+    let config = local(4).config(4);
+    let mut sim = Sim::new(5, crate::config::Config::default(), move |birth| {
+        let host_id = TokenHost::new(birth.host.index() as u32 + 1);
+        let tcp_port = 4001 + birth.starts as u16;
+        let own = Config { addr: birth.address, host_id, tcp_port, ..config.clone() };
+        Jitterbug::new(&own, Ledger::new(), birth.seed).expect("the presets go together")
+    });
+    let hosts: Vec<HostId> = (0..4).map(|_| sim.add_host()).collect();
+    let mut checker = TokenChecker::new(4, false);
+    sim.run_for(5 * SECOND, &mut checker).expect("nothing is violated");
+    sim.fault(Fault::Crash { host: hosts[2], power: true, disk: DiskFate::Kept });
+    sim.run_for(20 * SECOND, &mut checker).expect("nothing is violated");
+    sim.fault(Fault::Start(hosts[2]));
+    let back = sim.run_until_that(10 * SECOND, SECOND / 100, &mut checker, |sim, _| {
+        sim.machine(hosts[2])
+            .is_some_and(|node| node.state_name() == StateName::Leader && node.list().len() == 4)
+    });
+    assert_eq!(back, Ok(true));
+}
+
+#[test]
+fn jf_14_a_leader_that_stood_still_is_one_of_many_again() {
+    let mut setup = local(5).setup(9).expect("a world");
+    // Two lines for a while: the numbers of one are not those of the other.
+    let (sim, checker) = (&mut setup.sim, &mut TokenChecker::new(5, false));
+    sim.run_for(5 * SECOND, checker).expect("nothing is violated");
+    for _ in 0..5 {
+        sim.run_until_that(SECOND, SECOND / 1000, checker, |sim, _| holder(sim).is_some())
+            .expect("no violation");
+        let Some(host) = holder(sim) else { continue };
+        sim.fault(Fault::Suspend(host));
+        sim.run_for(6 * SECOND, checker).expect("nothing is violated");
+        sim.fault(Fault::Resume(host));
+        sim.run_for(SECOND, checker).expect("nothing is violated");
+    }
+    settle(sim, checker, is_one);
+}
+
+#[test]
+fn jf_16_a_third_of_the_datagrams_may_be_lost_doubled_and_overtaken() {
+    let mut scenario = local(5);
+    let network = &mut scenario.conditions.config.network;
+    (network.loss, network.duplicate, network.reorder) = (0.3, 0.3, 0.3);
+    all_hold(&scenario, 0..10);
+}
+
+#[test]
+fn jf_17_a_duplicate_host_id_is_told_by_both_and_the_ring_turns() {
+    let config = local(4).config(4);
+    let mut sim = Sim::new(5, crate::config::Config::default(), move |birth| {
+        let host_id = TokenHost::new((birth.host.index() as u32).min(2) + 1);
+        let own = Config { addr: birth.address, host_id, ..config.clone() };
+        Jitterbug::new(&own, Ledger::new(), birth.seed).expect("the presets go together")
+    });
+    for _ in 0..4 {
+        sim.add_host();
+    }
+    let mut watch = meddler(4);
+    sim.run_for(30 * SECOND, &mut watch).ok();
+    for clone in [2, 3] {
+        let told = |event: &Event| matches!(event, Event::DuplicateHostId { .. });
+        assert!(watch.events[&HostId::new(clone)].iter().any(told), "node {clone}");
+    }
+    assert!(sim.machine(HostId::new(0)).and_then(Node::fence) > Some(100));
+}
+
+#[test]
+fn jf_22_wall_clocks_may_jump() {
+    let faults = FaultPlan { wall_jumps: 20, ..FaultPlan::default() };
+    let jumping = all_hold(&with_faults(4, faults), 0..4);
+    assert!(jumping.iter().all(|report| number(report, "availability") > 0.9));
+}
+
+#[test]
+fn jf_24_a_flood_of_forged_answers_leaves_an_existing_ring_alone() {
+    let mut setup = local(4).setup(2).expect("a world");
+    let sim = &mut setup.sim;
+    sim.run_for(5 * SECOND, &mut setup.checker).expect("nothing is violated");
+    let mut watch = meddler(4);
+    // Every answer says that its sender leads.
+    watch.on_datagram = |bytes| {
+        if bytes.first() == Some(&0x11) {
+            *bytes = vec![0x11, 0x7f, 0xff, 0xff, 0xff];
+        }
+        Passage::Pass
+    };
+    let fence = |sim: &Sim<Node>| sim.machine(HostId::new(1)).and_then(Node::fence).expect("it has led");
+    let before = fence(sim);
+    sim.run_for(10 * SECOND, &mut watch).expect("nothing is violated");
+    assert!(fence(sim) > before + 100);
+}
+
+#[test]
+fn from_any_number_of_tokens_and_any_faults_the_ring_comes_down_to_one() {
+    let scenario = TokenScenario { swarm: true, seconds: 30, ..local(6) };
+    let mut failed = Vec::new();
+    crate::run_many(&scenario, 0, 200, 2, |report| {
+        if !report.ok {
+            failed.push((report.seed, report.violation));
+        }
+    });
+    assert_eq!(failed, []);
+}
+
+#[test]
+fn a_thousand_nodes_work() {
+    let scenario =
+        TokenScenario { nodes: 1000, seconds: 150, pace: Some(Duration::from_millis(10)), ..local(2) };
+    let mut setup = scenario.setup(1).expect("a world");
+    setup.sim.run_for(Duration::from_secs(150), &mut setup.checker).expect("nothing is violated");
+    let whole = setup.sim.machines().filter(|(_, node)| node.list().len() == 1000).count();
+    assert!(whole > 900 && setup.checker.holders() <= 1, "{whole} know everybody");
+}
+
+#[test]
+fn a_run_repeats_to_the_last_bit() {
+    let scenario = TokenScenario { swarm: true, ..local(6) };
+    let twice = [run(&scenario, 5, Lines::default()), run(&scenario, 5, Lines::default())];
+    assert_eq!(twice[0], twice[1]);
+}

@@ -1,0 +1,149 @@
+//! The group under faults: each test is one of the failure scenarios of the spec, small enough for every run.
+
+use annulus_core::swim::Preset;
+use annulus_sim::scenarios::members::MembersScenario;
+use annulus_sim::scenarios::members_measure::{Experiment, Measure, Measured};
+use annulus_sim::{Conditions, Config, Lines, run};
+
+fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
+    Measure {
+        experiment,
+        nodes,
+        crash: 0,
+        seconds: 60,
+        preset,
+        suspicion_mult: None,
+        aligned: false,
+        stalling: 0,
+        stall_millis: (5_000, 8_000),
+        run_millis: (1_000, 20_000),
+        flood: false,
+        config: Config::default(),
+    }
+}
+
+fn run_once(measure: &Measure, seed: u64) -> Measured {
+    measure.run(seed).expect("nothing is wrong with the simulation")
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// SF-1: crashes of one of 3, 10 and 50.
+#[test]
+fn a_crash_is_known_to_all_and_nobody_else_dies() {
+    for preset in [Preset::OriginalSwim, Preset::GoSwim, Preset::Lan, Preset::Local] {
+        for nodes in [3, 10, 50] {
+            let seconds = 2 * u64::from(nodes) + 60;
+            let measured =
+                run_once(&Measure { crash: 1, seconds, ..measure(Experiment::Crash, nodes, preset) }, 7);
+            assert!(measured.converged, "{preset} {nodes}");
+            assert_eq!(
+                (measured.all_know_dead_seconds.len(), measured.false_dead),
+                (1, 0),
+                "{preset} {nodes}"
+            );
+        }
+    }
+}
+
+/// The paper's e/(e − 1) = 1.58 periods, here for 60 members and 150 runs.
+#[test]
+fn the_first_failed_probe_comes_when_the_paper_says() {
+    let crash = Measure {
+        crash: 1,
+        seconds: 8,
+        aligned: true,
+        ..measure(Experiment::Crash, 60, Preset::OriginalSwim)
+    };
+    let periods: Vec<f64> = (1..=150).flat_map(|seed| run_once(&crash, seed).first_suspect_periods).collect();
+    assert_eq!(periods.len(), 150);
+    assert!((1.35..=1.8).contains(&mean(&periods)), "{}", mean(&periods));
+}
+
+/// S-R7: after many periods nobody has been left unprobed for longer than 2n − 1.
+#[test]
+fn nobody_waits_longer_than_two_rounds_for_a_ping() {
+    let quiet = Measure { seconds: 150, ..measure(Experiment::Crash, 20, Preset::OriginalSwim) };
+    let measured = run_once(&quiet, 3);
+    assert!(measured.unprobed_periods_max < 2 * 19, "{}", measured.unprobed_periods_max);
+}
+
+/// SF-17: a third of all datagrams lost.
+#[test]
+fn loss_buries_few() {
+    let mut lossy = Measure { seconds: 120, ..measure(Experiment::Crash, 30, Preset::Lan) };
+    lossy.config.network.loss = 0.3;
+    let measured = run_once(&lossy, 5);
+    assert!(measured.false_dead < 30, "{}", measured.false_dead);
+}
+
+/// SF-10 for many at once.
+#[test]
+fn all_join_through_one() {
+    let measured = run_once(&Measure { seconds: 90, ..measure(Experiment::Join, 100, Preset::Lan) }, 1);
+    assert!(measured.converged && measured.false_dead == 0);
+}
+
+/// SF-7: ten minutes, no operator.
+#[test]
+fn a_partition_heals_by_itself() {
+    let measured = run_once(&Measure { seconds: 120, ..measure(Experiment::Partition, 30, Preset::Lan) }, 1);
+    assert!(measured.converged);
+    assert_eq!(measured.false_dead, 0, "the healing buries nobody");
+}
+
+/// SF-8 for all at once.
+#[test]
+fn a_mass_restart_converges() {
+    let measured = run_once(&Measure { seconds: 120, ..measure(Experiment::Restart, 60, Preset::Lan) }, 1);
+    assert!(measured.converged);
+}
+
+/// SF-15: with the user queue full, deaths are found as fast.
+#[test]
+fn a_flood_of_user_messages_does_not_slow_detection() {
+    let crash = Measure { crash: 2, seconds: 40, ..measure(Experiment::Crash, 40, Preset::Lan) };
+    let flooded = Measure { flood: true, ..crash.clone() };
+    let seconds = |measure: &Measure| {
+        let runs = (1..=3).flat_map(|seed| run_once(measure, seed).all_know_dead_seconds);
+        mean(&runs.collect::<Vec<_>>())
+    };
+    let (quiet, loud) = (seconds(&crash), seconds(&flooded));
+    assert!(loud < 1.15 * quiet, "{loud} against {quiet}");
+}
+
+/// The quiet state costs the same, however many there are.
+#[test]
+fn the_quiet_state_costs_the_same_for_ten_times_as_many() {
+    let cost = |nodes| run_once(&measure(Experiment::Crash, nodes, Preset::Lan), 1).bytes_rate;
+    let (few, many) = (cost(60), cost(600));
+    assert!((few / many - 1.0).abs() < 0.15, "{few} {many}");
+}
+
+/// Lifeguard: those who stand still for a while are buried far less often.
+#[test]
+fn stalls_bury_far_fewer_than_in_the_original() {
+    let deaths = |preset| {
+        let stall = Measure { stalling: 20, seconds: 90, ..measure(Experiment::Stall, 99, preset) };
+        run_once(&Measure { suspicion_mult: Some(4), ..stall }, 1).false_dead
+    };
+    let (original, lan) = (deaths(Preset::OriginalSwim), deaths(Preset::Lan));
+    assert!(original > 100 && lan * 20 < original, "{original} {lan}");
+}
+
+/// Every fault at once, and each run twice.
+#[test]
+fn the_swarm_finds_nothing_and_repeats_itself() {
+    for preset in [Preset::Lan, Preset::Local] {
+        let (conditions, swarm) = (Conditions::default(), true);
+        let scenario = MembersScenario { nodes: 10, seconds: 40, preset, conditions, swarm };
+        for seed in 1..=12 {
+            let report = run(&scenario, seed, Lines::default());
+            assert!(report.ok, "{preset}, seed {seed}: {:?}", report.violation);
+            let again = run(&scenario, seed, Lines::default());
+            assert_eq!(report.trace_hash, again.trace_hash, "{preset}, seed {seed}");
+        }
+    }
+}
