@@ -109,8 +109,9 @@ impl Pastry {
 
     /// The message is at its owner.
     fn arrive(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
-        if !self.join.is_active() {
-            // PA-19: the keys are ours as soon as the ring knows us, but not before we know it.
+        if !self.join.is_active() && passage.envelope.body != Body::Join {
+            // PA-19: the keys are ours as soon as the ring knows us, but not before we know it. A join is answered all
+            // the same: two joiners that own each other's ids would wait for ever.
             return self.hold(now, passage, Held::UntilActive, out);
         }
         if fresh == Fresh::Yes {

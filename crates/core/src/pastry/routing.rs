@@ -32,7 +32,8 @@ pub struct Avoid<'a> {
     pub suspected: &'a [Id],
     /// Nodes that this very message was sent to already.
     pub tried: &'a [Id],
-    /// A node that does not count at all: the joiner, while its own join is routed (PA-21).
+    /// The joiner, while its own join is routed (PA-21): it does not count at all, and neither do the nodes above. A join
+    /// may well end at the next best node, and two nodes that join side by side must not wait for each other.
     pub absent: Option<Id>,
 }
 
@@ -92,8 +93,8 @@ impl Tables<'_> {
     /// P-22: the key is within the leaf set, so the closest node is known.
     fn within_leaf_set(&self, key: Id, avoid: Avoid<'_>) -> Step {
         let best = match avoid.absent {
-            Some(absent) if self.leaf_set.contains(absent) => self.closest_without(key, absent),
-            _ => self.leaf_set.closest(key),
+            Some(_) => self.closest_without(key, avoid),
+            None => self.leaf_set.closest(key),
         };
         if best == self.own {
             Step::Deliver
@@ -104,8 +105,8 @@ impl Tables<'_> {
         }
     }
 
-    fn closest_without(&self, key: Id, absent: Id) -> Id {
-        let nodes = self.leaf_set.members().filter(|&id| id != absent);
+    fn closest_without(&self, key: Id, avoid: Avoid<'_>) -> Id {
+        let nodes = self.leaf_set.members().filter(|&id| !avoid.has(id));
         key.closest(nodes.chain([self.own])).expect("the own id is among them")
     }
 

@@ -153,6 +153,10 @@ fn a_joiner_is_not_on_the_way_of_its_own_join() {
     let joiner = Id::new(hex("51"));
     let avoid = Avoid { absent: Some(joiner), ..Avoid::default() };
     assert_eq!(node().tables().decide(joiner, avoid), Step::Deliver);
+    // Nor is a node that did not take it: the join ends at the next best one.
+    let (tried, next) = ([Id::new(hex("53"))], Id::new(hex("51")));
+    let avoid = Avoid { absent: Some(Id::new(hex("529"))), tried: &tried, ..Avoid::default() };
+    assert_eq!(node().tables().decide(Id::new(hex("529")), avoid), Step::Forward { to: next, last: true });
 }
 
 #[test]

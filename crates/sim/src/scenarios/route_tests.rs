@@ -55,7 +55,18 @@ impl World {
                 return;
             }
         }
-        panic!("the leaf sets are not exact after {bound:?}");
+        let inactive: Vec<_> = self
+            .alive
+            .iter()
+            .filter(|host| !self.sim.machine(**host).is_some_and(Pastry::is_active))
+            .collect();
+        let members = |host| self.sim.machine(host).map_or(0, |machine| machine.leaf_set().members().count());
+        let sizes: Vec<_> = self.alive.iter().map(|&host| (host, members(host))).collect();
+        panic!(
+            "not exact after {bound:?}; inactive: {inactive:?}; sizes: {sizes:?}; full: {}, exact: {}",
+            self.leaf_sets_are_full(),
+            self.leaf_sets_are_exact()
+        );
     }
 
     fn leaf_sets_are_full(&self) -> bool {

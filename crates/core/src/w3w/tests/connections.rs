@@ -63,7 +63,7 @@ fn m_31_the_nid_comes_from_the_uuid() {
 #[test]
 fn m_32_the_own_address_is_known_or_the_node_does_not_start() {
     let nowhere = Config { bind: "0.0.0.0:22000".parse().unwrap(), ..config() };
-    assert!(Mesh::new(&nowhere, [0; 32]).unwrap_err().to_string().contains("mesh.ip"));
+    assert!(Mesh::new(&nowhere, [0; 32]).unwrap_err().to_string().contains("node.bind"));
     let desk = Desk::new(&Config { ip: Some(ip(77)), seeds: vec![ip(2)], ..nowhere });
     let line = desk.rig.log.iter().find(|line| line.starts_with("Send")).unwrap().clone();
     let hex: String = b"127.0.7.77:22000".iter().map(|byte| format!("{byte:02x}")).collect();
