@@ -307,6 +307,10 @@ impl Swim {
             out.reply(request, Reply::Done);
         }
         self.answer_handed(out);
+        if self.selection.is_empty() {
+            // SF-16: the last one who could have heard it is gone.
+            self.end_waiting(&Reply::Done, out);
+        }
         if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
             self.time_gossip(now);
         }
