@@ -294,9 +294,15 @@ fn members_that_cannot_be_reached_say_why() {
 fn members_that_cannot_work_are_refused_at_the_start() {
     for (args, text) in [
         (&["--set", "node.bind=0.0.0.0", "--services", "members"][..], "others cannot reach members at …"),
-        (&["--set", "members.interval=0s"], "members.interval: the probe interval is …: it must be at least 1ms"),
+        (
+            &["--set", "members.interval=0s"],
+            "members.interval: the probe interval is …: it must be at least 1ms",
+        ),
         (&["--name", "\u{1b}[2Jroot"], "has a control character in it"),
-        (&["--services", "ping", "--join", "127.0.0.1:7946"], "is for members, which this agent does not run"),
+        (
+            &["--services", "ping", "--join", "127.0.0.1:7946"],
+            "is for members, which this agent does not run",
+        ),
     ] {
         assert_fails(&[&["agent"], args].concat(), text, 2);
     }

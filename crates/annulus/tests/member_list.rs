@@ -50,7 +50,10 @@ async fn s_125_a_member_list_tells_who_is_there_and_what_they_say() {
     blue.leave(Some(PATIENCE)).await.unwrap();
     told(&mut events, |event| matches!(event, Event::MemberLeft { .. })).await;
     assert_eq!((red.members().await.unwrap().len(), red.all_members().await.unwrap().len()), (1, 2));
-    assert_eq!(red.all_members().await.unwrap().iter().filter(|member| member.state == State::Left).count(), 1);
+    assert_eq!(
+        red.all_members().await.unwrap().iter().filter(|member| member.state == State::Left).count(),
+        1
+    );
     assert_eq!(blue.stop().await, Ended::Stopped);
     assert!(matches!(blue.member_count().await, Err(MembersError::Stopped)));
 }

@@ -39,7 +39,9 @@ pub(crate) fn tag(name: &str) -> Option<Service> {
 /// The node that the configuration asks for.
 pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Node> {
     let mut parts = Vec::new();
-    if !settings.addrs("node.join").is_empty() && !settings.words("node.services").any(|name| name == "members") {
+    if !settings.addrs("node.join").is_empty()
+        && !settings.words("node.services").any(|name| name == "members")
+    {
         let text = "node.join (--join) is for members, which this agent does not run: add members to node.services \
                     (--services), or leave it out";
         return Err(UsageError(text.into()).into());

@@ -66,7 +66,10 @@ impl Output {
 /// A text of somebody else's, as it can be shown: a control character, an escape sequence or one that turns the
 /// direction of writing would do something to the terminal, so it is written out.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
-    let harms = |c: char| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harms = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     if !text.contains(harms) {
         return Cow::Borrowed(text);
     }

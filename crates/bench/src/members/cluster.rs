@@ -35,7 +35,10 @@ pub(super) fn bytes_rate(nodes: u32, seconds: u64, extras: bool) -> anyhow::Resu
             What::Packet(bytes) => all[host].handle_data(&bytes, &mut world)?,
         }
     }
-    ensure!(all.iter().all(|node| node.num_members() == nodes as usize - 1), "nobody is lost where nothing happens");
+    ensure!(
+        all.iter().all(|node| node.num_members() == nodes as usize - 1),
+        "nobody is lost where nothing happens"
+    );
     Ok(world.bytes as f64 / f64::from(nodes) / seconds as f64)
 }
 

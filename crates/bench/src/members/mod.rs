@@ -57,7 +57,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Option<Table>> {
     for members in [1_000, 10_000] {
         let ours = callgrind::per_ping(Side::Annulus, members)?;
         let theirs = callgrind::per_ping(Side::Foca, members)?;
-        rows.push(row(&format!("instructions per ping answered, {members} members"), ours, Some(theirs), 1.0));
+        rows.push(row(
+            &format!("instructions per ping answered, {members} members"),
+            ours,
+            Some(theirs),
+            1.0,
+        ));
     }
     for extras in [false, true] {
         let ours = ours::bytes_rate(args.nodes, args.seconds, extras)?;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use annulus_core::swim::{self, Config, Coordinate, Head, Header, Message, Node, Preset, Sequence, Swim, Tags};
-use annulus_core::wire::Writer;
-use annulus_core::{
-    Action, Bound, Id, Instant, Machine, Now, OpId, Queue, StoreReply, StoreResult, Wall,
+use annulus_core::swim::{
+    self, Config, Coordinate, Head, Header, Message, Node, Preset, Sequence, Swim, Tags,
 };
+use annulus_core::wire::Writer;
+use annulus_core::{Action, Bound, Id, Instant, Machine, Now, OpId, Queue, StoreReply, StoreResult, Wall};
 use annulus_sim::Config as World;
 use annulus_sim::scenarios::members_measure::{Experiment, Measure};
 

@@ -339,7 +339,7 @@ impl Swim {
             return Err(Refusal::Reject("a packet of another ring"));
         }
         // The same node may come as 10.0.0.1 and as ::ffff:10.0.0.1: addresses have one form here.
-        let packet = Packet { addr: Addr::from(from).socket(), sender: head.from };
+        let mut packet = Packet::new(Addr::from(from).socket(), head.from);
         if head.from == self.id {
             return self.own_packet(&packet, out);
         }
@@ -348,7 +348,7 @@ impl Swim {
             match message {
                 Ok(message) => {
                     if !core::mem::replace(&mut taken, true) {
-                        self.heard(&packet, out);
+                        self.heard(&mut packet, out);
                     }
                     self.message(now, &packet, message, out);
                 }

@@ -14,7 +14,9 @@ pub(super) fn packet(bytes: &[u8]) -> Result<Value, DecodeError> {
             Err(error) => json!({ "message": "unreadable", "why": error.to_string() }),
         })
         .collect();
-    Ok(json!({ "version": bytes[0], "ring": Hex(&bytes[1..5]).to_string(), "from": head.from, "messages": messages }))
+    Ok(
+        json!({ "version": bytes[0], "ring": Hex(&bytes[1..5]).to_string(), "from": head.from, "messages": messages }),
+    )
 }
 
 fn described(message: &Message<'_>) -> Value {
@@ -64,7 +66,10 @@ fn fields(message: &Message<'_>) -> (&'static str, Value) {
         }
         Message::Digest { range, hashes, .. } => {
             let hashes: Vec<String> = hashes.iter().map(|hash| format!("{hash:016x}")).collect();
-            ("digest", json!({ "first": Id::new(range.first()), "last": Id::new(range.last()), "hashes": hashes }))
+            (
+                "digest",
+                json!({ "first": Id::new(range.first()), "last": Id::new(range.last()), "hashes": hashes }),
+            )
         }
         Message::Summary { range, entries, .. } => {
             let entry = |(id, standing, told): (Id, annulus_core::swim::Standing, u32)| {
@@ -72,7 +77,10 @@ fn fields(message: &Message<'_>) -> (&'static str, Value) {
                 json!({ "id": id, "incarnation": incarnation, "state": state, "fingerprint": format!("{told:08x}") })
             };
             let entries: Vec<Value> = entries.iter().map(entry).collect();
-            ("summary", json!({ "first": Id::new(range.first()), "last": Id::new(range.last()), "entries": entries }))
+            (
+                "summary",
+                json!({ "first": Id::new(range.first()), "last": Id::new(range.last()), "entries": entries }),
+            )
         }
         Message::Want { ids, .. } => ("want", json!({ "ids": ids.iter().collect::<Vec<Id>>() })),
         Message::Other { kind, body, .. } => {
@@ -143,7 +151,8 @@ mod tests {
         bytes.extend([2, 3, 0]);
         bytes.extend(&ack[21..]);
         let told = packet(&bytes).unwrap();
-        let names: Vec<_> = told["messages"].as_array().unwrap().iter().map(|told| &told["message"]).collect();
+        let names: Vec<_> =
+            told["messages"].as_array().unwrap().iter().map(|told| &told["message"]).collect();
         assert_eq!(names, ["unreadable", "indirect_ack"]);
     }
 }
