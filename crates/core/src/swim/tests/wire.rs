@@ -52,7 +52,7 @@ fn full() -> OwnContents {
     let addrs = [addr(2), "[2001:db8::7]:7000".parse().unwrap()];
     OwnContents::new(
         &addrs,
-        &Tags { name: "node-2".into(), tags: [("dc".into(), "east".into())].into() }.encode().unwrap(),
+        &Tags { name: "node-2".into(), tags: [("dc".into(), "east".into())].into(), ..Tags::default() }.encode().unwrap(),
     )
     .unwrap()
 }
