@@ -9,7 +9,7 @@ use super::message::{About, Message, Wanted};
 use super::probes::Expired;
 use super::repairs::Why;
 use super::routing_table::Position;
-use super::seats::{Cause, Interest};
+use super::seats::Cause;
 use super::{CellStatus, Command, PeerStatus, Reply, Tables};
 use crate::id::Id;
 use crate::ring::Side;
@@ -304,23 +304,8 @@ impl Pastry {
                 self.join_through(now, addr, out);
                 Reply::Done
             }
-            Command::MemberAlive(contact) => {
-                self.learn(now, &[contact], Interest::Nearer);
-                self.trust(now, contact.id, out);
-                Reply::Done
-            }
-            Command::MemberSuspected(id) => {
-                self.peers.suspect(id);
-                Reply::Done
-            }
-            Command::MemberFailed(id) => {
-                self.dismiss(now, id, Cause::Failed, out);
-                Reply::Done
-            }
-            Command::MemberRtt { id, rtt } => {
-                if let Some(contact) = self.contact(id) {
-                    self.admit(now, contact, Some(rtt), out);
-                }
+            told => {
+                self.heed_members(now, told, out);
                 Reply::Done
             }
         };
