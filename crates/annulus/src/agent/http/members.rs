@@ -55,6 +55,9 @@ struct MemberInfo {
     incarnation: swim::Incarnation,
     /// The measured round-trip time.
     rtt_ms: Option<f64>,
+    /// The ports of its other services, by name, and its address in the mesh as `nid`.
+    #[schema(value_type = BTreeMap<String, Value>)]
+    services: swim::Services,
     /// What else it tells of itself.
     tags: BTreeMap<String, String>,
     /// Whether it is the agent that answers.
@@ -394,6 +397,7 @@ fn shown(member: &MemberStatus) -> MemberInfo {
         state: member.state,
         incarnation: member.incarnation,
         rtt_ms: member.rtt_micros.map(super::milliseconds),
+        services: tags.services,
         tags: tags.tags,
         is_self: member.is_self,
     }
