@@ -110,6 +110,12 @@ impl Node {
         find(&mut self.parts, service)
     }
 
+    /// Whether `members` feeds another part.
+    #[must_use]
+    pub fn feeds(&self) -> bool {
+        self.members.is_some()
+    }
+
     /// Tells the other parts what `members` has told.
     fn pass_on(&mut self, now: Now, out: Out<'_, '_>) {
         let Some((_, Part::Members(members))) = self.members.and_then(|at| self.parts.get_mut(at)) else {
