@@ -227,13 +227,15 @@ impl Pastry {
         }
     }
 
-    /// Measures everybody anew (N-14), and asks one node of each row for nearer ones.
+    /// Measures everybody anew (N-14), and asks one node of each row for nearer ones. With `members` the round-trip times
+    /// come by themselves, also of nodes that are nearer.
     fn tend_table(&mut self, now: Now) {
         self.cache.sweep(now.mono);
-        if self.config.liveness == Liveness::Own {
-            let known: Vec<Id> = self.peers.ids().collect();
-            known.into_iter().for_each(|id| self.probe(id));
+        if self.config.liveness == Liveness::Members {
+            return;
         }
+        let known: Vec<Id> = self.peers.ids().collect();
+        known.into_iter().for_each(|id| self.probe(id));
         let rows = self.routing_table.cells().last().map_or(0, |cell| cell.at.row + 1);
         let mut chosen = Vec::new();
         for row in 0..rows {
