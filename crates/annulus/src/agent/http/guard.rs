@@ -53,7 +53,7 @@ fn check_token(headers: &HeaderMap, token: &str) -> Result<(), ApiError> {
 /// at loopback.
 fn check_host(request: &Request) -> Result<(), ApiError> {
     let named = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let mut named = named.chain(request.uri().authority().map(|authority| authority.as_str())).peekable();
+    let mut named = named.chain(request.uri().authority().map(axum::http::uri::Authority::as_str)).peekable();
     let wrong = if named.peek().is_none() { Some("") } else { named.find(|host| !is_loopback(host)) };
     let Some(host) = wrong else { return Ok(()) };
     Err(ApiError::new(
