@@ -357,6 +357,15 @@ async fn resolve(api: &Api, text: &str) -> Result<Id, ApiError> {
     }
 }
 
+/// What the member of this name tells under a tag; `None` also if members does not run here or several have the name.
+pub(super) async fn tag_of(api: &Api, name: &str, tag: &str) -> Option<String> {
+    let members = list(api, true).await.ok()?;
+    let told = members.iter().filter_map(|member| Tags::decode(&member.node.meta).ok());
+    let mut named = told.filter(|tags| tags.name == name);
+    let (first, second) = (named.next()?, named.next());
+    if second.is_some() { None } else { first.tags.get(tag).cloned() }
+}
+
 fn no_member(message: &str) -> ApiError {
     let hint = "`annulus members` shows names and ids; give a name, an id, or at least four digits of one";
     ApiError::new(StatusCode::NOT_FOUND, "no_such_member", message, hint)
