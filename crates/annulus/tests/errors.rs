@@ -27,6 +27,11 @@ const PROVOKED: &[&str] = &[
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "route.leaf_set_max is …: it must be even",
+    "mesh.min is …: it must be at most mesh.max",
+    "mesh.expiry is zero",
+    "mesh.announce asks for … ports above …",
+    "mesh speaks IPv4 only",
+    "is no address that others can dial",
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
@@ -57,6 +62,13 @@ const PROVOKED: &[&str] = &[
     "this agent does not run route",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",
+    "this agent does not run mesh",
+    "is no address in the mesh, and no member of that name tells one",
+    "is longer than a message may be",
+    "cannot read the file …",
+    "the same bytes were sent to the same node a short time ago",
+    "there is no such message",
+    "there is no such block",
     "the agent has ended the stream",
 ];
 
@@ -86,9 +98,16 @@ const CODES: &[&str] = &[
     "not_answered",
     "message_too_long",
     "no_such_question",
+    "bad_address",
+    "bad_base64",
+    "duplicate_message",
+    "quota_full",
+    "no_such_block",
+    "no_such_message",
 ];
 
-/// Codes that depend on a moment no test can hold: a full queue, an agent on its way out, a fault of ours.
+/// Codes that depend on a moment no test can hold: a full queue, a disk that fails, an agent on its way out, a fault of
+/// ours.
 const MOMENTS: &[&str] = &[
     "too_many_pings",
     "too_many_events",
@@ -96,6 +115,9 @@ const MOMENTS: &[&str] = &[
     "body_too_slow",
     "delivery_unknown",
     "too_many_messages",
+    "queue_full",
+    "store_failed",
+    "block_corrupt",
     "unexpected",
     "stopping",
 ];
@@ -357,6 +379,60 @@ fn a_message_that_does_not_arrive_says_why() {
         ("POST", "/v1/ask", ask, 504, "not_answered"),
         ("POST", "/v1/answers", r#"{"id":"7","payload_base64":""}"#, 409, "no_such_question"),
         ("POST", "/v1/answers", r#"{"id":"x","payload_base64":""}"#, 409, "no_such_question"),
+    ];
+    for (method, path, body, status, code) in cases {
+        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
+        assert_api_error(answered, &text, *status, code);
+    }
+}
+
+#[test]
+fn a_mesh_that_cannot_work_says_why() {
+    let set = |key: &'static str| ["--services", "mesh", "--set", key];
+    agent_fails(&set("mesh.min=33"), "mesh.min is …: it must be at most mesh.max", 2);
+    agent_fails(&set("mesh.expiry=0s"), "mesh.expiry is zero", 2);
+    let ports = ["--set", "mesh.announce=incrementing"];
+    let text = "mesh.announce asks for … ports above …";
+    agent_fails(&[&set("mesh.port=65535")[..], &ports].concat(), text, 2);
+    let bind = |ip| ["agent", "--services", "mesh", "--bind", ip];
+    assert_fails(&bind("::1"), "mesh speaks IPv4 only", 2);
+    assert_fails(&bind("0.0.0.0"), "is no address that others can dial", 2);
+}
+
+#[test]
+fn a_message_that_cannot_be_sent_or_read_says_why() {
+    let idle = Agent::start(&["--services", ""]);
+    assert_fails(&["mesh", "--agent", &idle.http().to_string()], "this agent does not run mesh", 1);
+    let agent = Agent::start(&["--services", "mesh", "--set", "mesh.quota=1048576"]);
+    let http = agent.http().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::File::create(path("long")).unwrap().set_len((16 << 20) + 1).unwrap();
+    std::fs::write(path("short"), "hello").unwrap();
+    let nid = "7".repeat(64);
+    let send = |to: &str, name: &str| run(&["mesh", "send", to, &path(name), "--agent", &http]);
+    let no_address = "is no address in the mesh, and no member of that name tells one";
+    assert_error(&send("nobody", "short"), no_address, 1);
+    assert_error(&send(&nid, "long"), "is longer than a message may be", 1);
+    assert_error(&send(&nid, "missing"), "cannot read the file …", 1);
+    assert!(send(&nid, "short").status.success());
+    assert_error(&send(&nid, "short"), "the same bytes were sent to the same node a short time ago", 1);
+    assert_fails(&["mesh", "read", "99", "--agent", &http], "there is no such message", 1);
+    assert_fails(&["mesh", "get", &nid, "--agent", &http], "there is no such block", 1);
+    let message = |to: &str, data: &str| format!("{{\"to\":\"{to}\",\"data_base64\":\"{data}\"}}");
+    let long = |bytes: usize| message(&nid, &"A".repeat(bytes.div_ceil(3) * 4));
+    let no_block = format!("/v1/mesh/blocks/{nid}");
+    let messages = "/v1/mesh/messages";
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("POST", messages, &message("nobody", "aGVsbG8="), 400, "bad_address"),
+        ("POST", messages, &message(&nid, "!"), 400, "bad_base64"),
+        ("POST", messages, &message(&nid, "aGVsbG8="), 409, "duplicate_message"),
+        ("POST", messages, &long(2 << 20), 507, "quota_full"),
+        ("POST", messages, &long((16 << 20) + 3), 413, "message_too_long"),
+        ("POST", messages, &long(17 << 20), 413, "body_too_large"),
+        ("GET", "/v1/mesh/inbox/99", "", 404, "no_such_message"),
+        ("GET", "/v1/mesh/inbox/first", "", 404, "no_such_message"),
+        ("GET", &no_block, "", 404, "no_such_block"),
     ];
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);

@@ -82,3 +82,20 @@ fn faults_that_are_built_in_are_caught() {
         assert!(caught, "{fault:?} goes unnoticed");
     }
 }
+
+/// The promise of the service at its size. It takes a minute or more: `cargo test -p annulus-sim --test mesh -- --ignored`.
+#[test]
+#[ignore = "takes minutes without optimisation"]
+fn a_thousand_nodes_keep_every_promise() {
+    let present = MeshScenario { nodes: 1000, peers_max: 16, messages: 1000, ..MeshScenario::default() };
+    for (scenario, seed) in [(present.clone(), 1), (MeshScenario { away: 0.3, ..present }, 2)] {
+        let report = run(&scenario, seed, Lines::default());
+        println!("{}", serde_json::to_string(&report.measured).unwrap());
+        assert_eq!(report.violation, None, "seed {seed}");
+        let log2 = 1000f64.log2();
+        assert_eq!((number(&report, "delivered"), number(&report, "duplicates")), (1000.0, 0.0));
+        assert!(report.measured["hops"]["mean"].as_f64().is_some_and(|hops| hops <= log2), "{report:?}");
+        assert!(number(&report, "sends_per_message") <= 4.0 * log2, "{report:?}");
+        assert!(number(&report, "here_per_node_per_minute") < 2.0, "{report:?}");
+    }
+}

@@ -4,6 +4,7 @@ mod data_dir;
 mod http;
 mod identity;
 mod journal;
+mod known_nodes;
 mod log;
 mod mailbox;
 mod metrics;

@@ -1,13 +1,15 @@
 //! The services: their tags, their names, and how each is built from the configuration.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use annulus_core::jitterbug::{self, HostId, Ledger};
 use annulus_core::node::{Node, Part, Token};
 use annulus_core::pastry::{self, AppName, Liveness, Pastry};
 use annulus_core::swim::{self, Preset, Services, Swim, Tags};
+use annulus_core::w3w::{self, Announce, Forward, KnownNode, Mesh};
 use annulus_core::{Id, Seed, Service, ping};
 
+use super::identity::Identity;
 use crate::cli::UsageError;
 use crate::config::Settings;
 
@@ -23,8 +25,15 @@ pub(crate) const TOKEN: Service = Service(3);
 /// The tag of route.
 pub(crate) const ROUTE: Service = Service(4);
 
+/// The tag of mesh.
+pub(crate) const MESH: Service = Service(5);
+
+/// How many ports above its own an agent listens on if it announces the next one each time.
+const INCREMENTING_PORTS: u16 = 64;
+
 /// Every service with its name. A tag is part of the store's file: never change one.
-const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN), ("route", ROUTE)];
+const ALL: &[(&str, Service)] =
+    &[("ping", PING), ("members", MEMBERS), ("token", TOKEN), ("route", ROUTE), ("mesh", MESH)];
 
 /// What people call a service.
 pub(crate) fn name_of(service: Service) -> &'static str {
@@ -36,15 +45,21 @@ pub(crate) fn tag(name: &str) -> Option<Service> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, tag)| *tag)
 }
 
-/// The node that the configuration asks for.
-pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Node> {
+/// The node that the configuration asks for; `known` are the nodes of the mesh that a file remembers.
+pub(crate) fn build(
+    settings: &Settings,
+    identity: Identity,
+    name: &str,
+    known: &[KnownNode],
+) -> anyhow::Result<Node> {
     let mut parts = Vec::new();
     for service in settings.words("node.services") {
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
-            Some(MEMBERS) => Part::Members(Box::new(members(settings, id, name)?)),
+            Some(MEMBERS) => Part::Members(Box::new(members(settings, identity, name)?)),
             Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
-            Some(ROUTE) => Part::Route(Box::new(route(settings, id)?)),
+            Some(ROUTE) => Part::Route(Box::new(route(settings, identity.id())?)),
+            Some(MESH) => Part::Mesh(Box::new(mesh(settings, identity, known)?)),
             _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
         parts.push((tag(service).expect("it was found above"), part));
@@ -74,7 +89,7 @@ fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {
     ping::Ping::new(&config, seed()?).map_err(|error| UsageError(error.to_string()).into())
 }
 
-fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
+fn members(settings: &Settings, identity: Identity, name: &str) -> anyhow::Result<Swim> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let preset: Preset = settings.text("members.preset").unwrap_or("lan").parse()?;
     let tags = settings.words("node.tags").filter_map(|tag| tag.split_once('='));
@@ -83,7 +98,8 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
     let services = Services {
         route: port(ROUTE, "route.port"),
         token: port(TOKEN, "token.udp_port"),
-        ..Services::default()
+        mesh: port(MESH, "mesh.port"),
+        nid: runs(settings, MESH).then(|| identity.nid()),
     };
     let tags = Tags { name: name.to_owned(), services, tags };
     let meta = tags.encode().map_err(|error| usage(error.to_string()))?;
@@ -93,7 +109,7 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
         ring: settings.text("members.ring").unwrap_or_default().to_owned(),
         seeds: settings.addrs("node.join"),
         keep_interval: settings.duration("members.keep_interval"),
-        ..swim::Config::new(id, preset)
+        ..swim::Config::new(identity.id(), preset)
     };
     let with = &mut config.settings;
     with.probe_interval = settings.optional_duration("members.interval").unwrap_or(with.probe_interval);
@@ -155,6 +171,34 @@ fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
         ..pastry::Config::default()
     };
     Pastry::new(config, seed()?).map_err(|error| usage(error.to_string()))
+}
+
+fn mesh(settings: &Settings, identity: Identity, known: &[KnownNode]) -> anyhow::Result<Mesh> {
+    let usage = |error: String| anyhow::Error::from(UsageError(error));
+    let IpAddr::V4(ip) = settings.ip("node.bind") else {
+        return Err(usage("mesh speaks IPv4 only: set node.bind to an IPv4 address".into()));
+    };
+    let config = w3w::Config {
+        uuid: identity.uuid(),
+        bind: SocketAddrV4::new(ip, settings.number("mesh.port")),
+        announce: match settings.text("mesh.announce") {
+            Some("incrementing") => Announce::Incrementing { ports: INCREMENTING_PORTS },
+            _ => Announce::Fixed,
+        },
+        // What is no IPv4 address cannot be told in a HERE, so nobody could be reached there.
+        seeds: settings.words("mesh.seeds").filter_map(|ip| ip.parse().ok()).collect(),
+        known: known.to_vec(),
+        peers_max: settings.number("mesh.max"),
+        peers_min: settings.number("mesh.min"),
+        forward: match settings.text("mesh.forward") {
+            Some("both") => Forward::Both,
+            _ => Forward::Nearest,
+        },
+        expiry: settings.duration("mesh.expiry"),
+        quota_bytes: settings.number("mesh.quota"),
+        ..w3w::Config::default()
+    };
+    Mesh::new(&config, seed()?).map_err(|error| usage(error.to_string()))
 }
 
 /// The broadcast address of the network that an address of this machine is in; none if there is none.

@@ -72,6 +72,17 @@ impl Client {
         self.json(request.send(body.to_string()))
     }
 
+    /// The bytes that the agent answers to a GET.
+    pub(crate) fn bytes(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
+        let mut response = self.reached(request.call())?;
+        if !response.status().is_success() {
+            return Err(refused(response));
+        }
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+        body.read_to_vec().context("the agent's answer broke off")
+    }
+
     /// The agent's events, behind `last` if given, until it ends the stream.
     pub(crate) fn events(&self, last: Option<&str>) -> anyhow::Result<Events> {
         let mut request = self.http.get(self.url("/v1/events")).header("Authorization", self.authorization());
@@ -90,7 +101,12 @@ impl Client {
         if !response.status().is_success() {
             return Err(refused(response));
         }
-        let text = response.body_mut().read_to_string().context("the agent's answer broke off")?;
+        let text = response
+            .body_mut()
+            .with_config()
+            .limit(BODY_BYTES_MAX)
+            .read_to_string()
+            .context("the agent's answer broke off")?;
         serde_json::from_str(&text).with_context(|| {
             format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
         })
@@ -113,6 +129,9 @@ impl Client {
         self.token.as_ref().map_or_else(String::new, |token| format!("Bearer {token}"))
     }
 }
+
+/// The most bytes that are read as one answer: a message is shorter.
+const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// A text as it may stand in a query.
 pub(crate) fn escaped(text: &str) -> String {

@@ -11,6 +11,7 @@ mod decode;
 mod demo;
 mod info;
 mod members;
+mod mesh;
 mod monitor;
 mod output;
 mod ping;
@@ -59,6 +60,7 @@ enum Verb {
     Listen(route::Listen),
     Ring(route::Ring),
     Tables(route::Tables),
+    Mesh(mesh::Mesh),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -132,6 +134,7 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Listen(verb) => verb.run(&client(), output)?,
         Verb::Ring(verb) => verb.run(&client(), output)?,
         Verb::Tables(verb) => verb.run(&client(), output)?,
+        Verb::Mesh(verb) => verb.run(&client(), output)?,
         Verb::Ping(verb) => verb.run(&client(), output)?,
         Verb::Config(verb) => verb.run(output)?,
         Verb::Completions(verb) => verb.run::<Cli>(),

@@ -369,6 +369,16 @@ async fn resolve(api: &Api, text: &str) -> Result<Id, ApiError> {
     }
 }
 
+/// The address in the mesh that the member of this name tells; `None` also if members does not run here or several have
+/// the name.
+pub(super) async fn nid_of(api: &Api, name: &str) -> Option<String> {
+    let members = list(api, true).await.ok()?;
+    let told = members.iter().filter_map(|member| Tags::decode(&member.node.meta).ok());
+    let mut named = told.filter(|tags| tags.name == name);
+    let (first, second) = (named.next()?, named.next());
+    first.services.nid.filter(|_| second.is_none())
+}
+
 fn no_member(message: &str) -> ApiError {
     let hint = "`annulus members` shows names and ids; give a name, an id, or at least four digits of one";
     ApiError::new(StatusCode::NOT_FOUND, "no_such_member", message, hint)
