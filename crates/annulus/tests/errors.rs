@@ -94,6 +94,7 @@ const CODES: &[&str] = &[
     "tags_too_large",
     "token_refused",
     "bad_path",
+    "too_many_clients",
     "not_delivered",
     "not_answered",
     "message_too_long",
@@ -334,6 +335,27 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+#[test]
+fn a_client_too_many_is_told_so_and_the_others_go_on() {
+    let agent = Agent::start(&[]);
+    let mut clients = Vec::new();
+    while clients.len() < 256 {
+        let mut client = std::net::TcpStream::connect(agent.http()).unwrap();
+        client.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        clients.push(client);
+    }
+    // The agent may not have taken all of them yet.
+    let text = common::wait_until("the agent is full", || {
+        let (status, text) = agent.request("GET", "/v1/info", &[], "");
+        (status == 503).then_some(text)
+    });
+    assert_api_error(503, &text, 503, "too_many_clients");
+    drop(clients);
+    common::wait_until("there is room again", || {
+        (agent.request("GET", "/v1/info", &[], "").0 == 200).then_some(())
+    });
 }
 
 #[test]

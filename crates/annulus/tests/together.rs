@@ -34,7 +34,11 @@ fn one_join_is_enough_for_all_services() {
     }
     let told = agents[1].json(&["members"]);
     let services = &told[0]["services"];
-    assert_eq!((services["route"].as_u64(), services["mesh"].as_u64()), (Some(22_001), Some(22_000)), "{told}");
+    assert_eq!(
+        (services["route"].as_u64(), services["mesh"].as_u64()),
+        (Some(22_001), Some(22_000)),
+        "{told}"
+    );
     assert!(told[0]["tags"].as_object().is_some_and(serde_json::Map::is_empty), "{told}");
     let dead = agents.pop().expect("there are four");
     dead.signal("KILL");
