@@ -56,6 +56,12 @@ const PROVOKED: &[&str] = &[
     "none of the addresses answered",
     "no member is called …",
     "is no tag: give KEY=VALUE",
+    "is no name of an event: give 1 to 255 bytes without control characters",
+    "is this agent itself",
+    "others cannot reach members at …",
+    "members.interval: the probe interval is …: it must be at least 1ms",
+    "has a control character in it",
+    "is for members, which this agent does not run",
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
@@ -92,6 +98,7 @@ const CODES: &[&str] = &[
     "event_too_large",
     "bad_tag",
     "tags_too_large",
+    "own_member",
     "token_refused",
     "bad_path",
     "too_many_clients",
@@ -308,13 +315,40 @@ fn members_that_cannot_be_reached_say_why() {
     assert_fails(&["join", &nobody, "--agent", &http], "none of the addresses answered", 1);
     assert_fails(&["force-leave", "nobody", "--agent", &http], "no member is called …", 1);
     assert_fails(&["tags", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    let long = "x".repeat(256);
+    for name in ["", "two\nlines", &long] {
+        let text = "is no name of an event: give 1 to 255 bytes without control characters";
+        assert_fails(&["event", name, "--agent", &http], text, 2);
+    }
+    assert_fails(&["tags", "role=\u{1b}[2J", "--agent", &http], "has a control character in it", 1);
+    let own = agent.json(&["info"])["id"].as_str().unwrap().to_owned();
+    assert_fails(&["force-leave", &own, "--agent", &http], "is this agent itself", 1);
     let idle = Agent::start(&["--services", ""]);
     assert_fails(&["members", "--agent", &idle.http().to_string()], "this agent does not run members", 1);
 }
 
 #[test]
+fn members_that_cannot_work_are_refused_at_the_start() {
+    for (args, text) in [
+        (&["--set", "node.bind=0.0.0.0", "--services", "members"][..], "others cannot reach members at …"),
+        (
+            &["--set", "members.interval=0s"],
+            "members.interval: the probe interval is …: it must be at least 1ms",
+        ),
+        (&["--name", "\u{1b}[2Jroot"], "has a control character in it"),
+        (
+            &["--services", "ping", "--join", "127.0.0.1:7946"],
+            "is for members, which this agent does not run",
+        ),
+    ] {
+        assert_fails(&[&["agent"], args].concat(), text, 2);
+    }
+}
+
+#[test]
 fn the_members_api_refuses_with_a_code_and_a_hint() {
     let agent = Agent::start(&["--set", "members.preset=local"]);
+    let itself = format!("{{\"member\":{}}}", agent.json(&["info"])["id"]);
     let own = format!("{{\"addrs\":[\"{}:7946\"]}}", agent.ip);
     let nobody = format!("{{\"addrs\":[\"{}:7946\"]}}", own_ip());
     let large = format!("{{\"name\":\"x\",\"payload\":\"{}\"}}", "x".repeat(3000));
@@ -330,6 +364,8 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         ("POST", "/v1/tags", "{\"set\":{\"\":\"x\"}}", 400, "bad_tag"),
         ("POST", "/v1/tags", "{\"set\":{\"a=b\":\"x\"}}", 400, "bad_tag"),
         ("POST", "/v1/tags", &tags, 413, "tags_too_large"),
+        ("POST", "/v1/tags", "{\"set\":{\"x\":\"\\u001b[2J\"}}", 400, "bad_tag"),
+        ("POST", "/v1/force-leave", &itself, 400, "own_member"),
     ];
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);

@@ -8,6 +8,7 @@ mod cpu;
 mod datagram;
 mod echo;
 mod footprint;
+mod members;
 mod server;
 mod store;
 mod stream;
@@ -35,6 +36,8 @@ enum Bench {
     Store(store::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
+    /// Instructions per ping, bytes on the wire, memory per member: `members` against foca.
+    Members(members::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -47,6 +50,10 @@ fn main() -> anyhow::Result<()> {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
+        Bench::Members(args) => match members::run(&args)? {
+            Some(table) => table,
+            None => return Ok(()),
+        },
         Bench::Store(args) => match store::run(&args)? {
             Some(table) => table,
             None => return Ok(()),

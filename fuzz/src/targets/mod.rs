@@ -1,6 +1,8 @@
 //! One file per target; [`TARGETS`] is the list of them.
 
 mod id_parse;
+mod members_datagram;
+mod members_life;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
@@ -18,6 +20,8 @@ pub struct Target {
 /// All targets, by name.
 pub const TARGETS: &[Target] = &[
     Target { name: "id_parse", run: id_parse::run },
+    Target { name: "members_datagram", run: members_datagram::run },
+    Target { name: "members_life", run: members_life::run },
     Target { name: "node_life", run: ping_life::run_node },
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },

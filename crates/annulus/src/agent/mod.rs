@@ -10,6 +10,6 @@ mod mailbox;
 mod metrics;
 mod run;
 mod services;
-mod user_event;
+pub(crate) mod user_event;
 
 pub(crate) use run::run;

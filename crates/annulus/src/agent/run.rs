@@ -129,7 +129,15 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                 api.mailbox.push(letter);
                 api.journal.push(at_micros, &told);
             }
-            _ => api.journal.push(now_micros(), &*event),
+            other => {
+                if let PartEvent::Members(swim::Event::JoinFailed { addr }) = other {
+                    tracing::warn!(
+                        %addr,
+                        "nobody answers the join: check that an agent with members runs there, in the same ring"
+                    );
+                }
+                api.journal.push(now_micros(), &*event);
+            }
         }
     }
 }

@@ -53,6 +53,13 @@ pub(crate) fn build(
     known: &[KnownNode],
 ) -> anyhow::Result<Node> {
     let mut parts = Vec::new();
+    if !settings.addrs("node.join").is_empty()
+        && !settings.words("node.services").any(|name| name == "members")
+    {
+        let text = "node.join (--join) is for members, which this agent does not run: add members to node.services \
+                    (--services), or leave it out";
+        return Err(UsageError(text.into()).into());
+    }
     for service in settings.words("node.services") {
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
@@ -102,9 +109,10 @@ fn members(settings: &Settings, identity: Identity, name: &str) -> anyhow::Resul
         nid: runs(settings, MESH).then(|| identity.nid()),
     };
     let tags = Tags { name: name.to_owned(), services, tags };
-    let meta = tags.encode().map_err(|error| usage(error.to_string()))?;
+    let meta = tags.encode().map_err(|error| usage(format!("node.name and node.tags: {error}")))?;
     let mut config = swim::Config {
         bind: SocketAddr::new(settings.ip("node.bind"), settings.number("members.port")),
+        addrs: settings.addrs("members.advertise"),
         meta,
         ring: settings.text("members.ring").unwrap_or_default().to_owned(),
         seeds: settings.addrs("node.join"),
@@ -117,7 +125,23 @@ fn members(settings: &Settings, identity: Identity, name: &str) -> anyhow::Resul
     with.suspicion_mult = settings.optional_number("members.suspicion_mult").unwrap_or(with.suspicion_mult);
     with.packet_bytes_max =
         settings.optional_number("members.packet_bytes_max").unwrap_or(with.packet_bytes_max);
-    Swim::new(&config, seed()?).map_err(|error| usage(error.to_string()))
+    Swim::new(&config, seed()?).map_err(|error| usage(in_keys(&error)))
+}
+
+/// What is wrong with the settings of members, in the words of the configuration.
+fn in_keys(error: &swim::ConfigError) -> String {
+    use swim::ConfigError::{Addrs, Interval, Packet, Timeout, Unreachable};
+    match error {
+        Unreachable(addr) => format!(
+            "others cannot reach members at {addr}: bind to an address of this machine (--bind, node.bind), or say \
+             in members.advertise where they can"
+        ),
+        Interval(_) => format!("members.interval: {error}"),
+        Timeout { .. } => format!("members.probe_timeout: {error} (members.interval)"),
+        Packet(_) => format!("members.packet_bytes_max: {error}"),
+        Addrs(_) => format!("members.advertise: {error}"),
+        _ => format!("members: {error}"),
+    }
 }
 
 fn token(settings: &Settings) -> anyhow::Result<Token> {

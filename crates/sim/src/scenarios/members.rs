@@ -83,7 +83,7 @@ impl Group {
         }
     }
 
-    fn config(&self, host: HostId, own: IpAddr) -> swim::Config {
+    pub(super) fn config(&self, host: HostId, own: IpAddr) -> swim::Config {
         let base = swim::Config::new(id_of(host), Preset::Lan);
         let seeds = (0..self.seeds.min(self.nodes)).map(HostId::new).map(addr_of);
         swim::Config {
@@ -98,7 +98,7 @@ impl Group {
     }
 }
 
-fn node_of(host: HostId) -> Node {
+pub(super) fn node_of(host: HostId) -> Node {
     Node { id: id_of(host), addrs: vec![addr_of(host)], meta: Vec::new() }
 }
 
