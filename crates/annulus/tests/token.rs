@@ -5,38 +5,9 @@ mod common;
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 
-use common::{Agent, annulus, own_ip, own_udp_port, wait_until};
+use common::ring::{counts, metric, ring, token, wait_for_ring};
+use common::{Agent, annulus, own_ip, wait_until};
 use serde_json::Value;
-
-/// A ring of `size` agents on a port of its own.
-fn ring(size: usize) -> Vec<Agent> {
-    let port = format!("token.udp_port={}", own_udp_port());
-    let args = ["--services", "token", "--set", "token.preset=local", "--set", &port];
-    (0..size).map(|_| Agent::start_on(own_ip(), &args)).collect()
-}
-
-fn token(agent: &Agent) -> Value {
-    agent.json(&["token"])
-}
-
-/// The tenures that an agent knows of, by host.
-fn counts(agent: &Agent) -> Vec<(String, u64)> {
-    let data = token(agent)["data"].clone();
-    let counts = data["counts"].as_object().cloned().unwrap_or_default();
-    counts.into_iter().map(|(host, count)| (host, count.as_u64().unwrap_or_default())).collect()
-}
-
-/// Waits until every agent knows the whole ring and has had the token.
-fn wait_for_ring(agents: &[&Agent]) {
-    for agent in agents {
-        wait_until("everybody takes turns", || {
-            let token = token(agent);
-            let own = token["host_id"].to_string();
-            let had = token["data"]["counts"][&own].as_u64()? > 0;
-            (token["nodes"].as_array()?.len() >= agents.len() && had).then_some(())
-        });
-    }
-}
 
 #[test]
 fn three_agents_take_turns() {
@@ -163,9 +134,7 @@ fn garbage_is_counted_and_the_ring_keeps_turning() {
         std::io::Write::write_all(&mut stream, garbage).unwrap();
     }
     wait_until("it is counted", || {
-        let (_, text) = all[0].request("GET", "/metrics", &[], "");
-        let line = text.lines().find(|line| line.starts_with("annulus_token_malformed_total "))?;
-        (line.split(' ').nth(1)?.parse::<u64>().ok()? >= 6).then_some(())
+        (metric(all[0], "annulus_token_malformed_total") >= 6).then_some(())
     });
     let before = counts(all[1]).iter().map(|(_, count)| count).sum::<u64>();
     wait_until("it turns", || {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::typestate::WithBody;
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Which agent to talk to.
 #[derive(clap::Args)]
@@ -35,6 +36,7 @@ pub(crate) struct AgentArgs {
 }
 
 /// A connection to an agent.
+#[derive(Clone)]
 pub(crate) struct Client {
     addr: SocketAddr,
     token: Option<String>,
@@ -59,12 +61,7 @@ impl Client {
 
     /// What the agent answers to a POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self
-            .http
-            .post(self.url(path))
-            .header("Authorization", self.authorization())
-            .header("Content-Type", "application/json");
-        self.json(request.send(body.to_string()))
+        self.json(self.posting(path).send(body.to_string()))
     }
 
     /// The agent's events, behind `last` if given, until it ends the stream.
@@ -73,11 +70,19 @@ impl Client {
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }
-        let response = self.reached(request.call())?;
-        if response.status() != 200 {
-            return Err(refused(response));
-        }
-        Ok(Events { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+        Events::of(self.reached(request.call())?)
+    }
+
+    /// The events that the agent answers to a POST, until it ends the stream.
+    pub(crate) fn stream(&self, path: &str, body: &Value) -> anyhow::Result<Events> {
+        Events::of(self.reached(self.posting(path).send(body.to_string()))?)
+    }
+
+    fn posting(&self, path: &str) -> RequestBuilder<WithBody> {
+        self.http
+            .post(self.url(path))
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json")
     }
 
     fn json(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Value> {
@@ -152,6 +157,13 @@ pub(crate) struct ServerEvent {
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 impl Events {
+    fn of(response: Response<Body>) -> anyhow::Result<Self> {
+        if response.status() != 200 {
+            return Err(refused(response));
+        }
+        Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    }
+
     /// The next event; `None` if the agent has ended the stream.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<ServerEvent>> {
         let mut event = ServerEvent::default();

@@ -275,7 +275,8 @@ impl<A: Application> Jitterbug<A> {
 
     fn release(&mut self, now: Now, hold: RequestId, out: Out<'_, '_, A>) -> Reply {
         match self.holds.release(hold) {
-            Released::Active => {
+            Released::Active(released) => {
+                out.event(Event::TokenReleased { hold, fence: released.fence });
                 self.proceed(now, out);
                 Reply::Done
             }

@@ -276,6 +276,13 @@ pub enum Event {
         /// Why.
         reason: PassFailure,
     },
+    /// A hold ended as it was wished.
+    TokenReleased {
+        /// The number of the command that asked for the hold.
+        hold: RequestId,
+        /// The number of the tenure.
+        fence: u64,
+    },
     /// A hold ended because the token went away.
     TokenLost {
         /// The number of the command that asked for the hold.

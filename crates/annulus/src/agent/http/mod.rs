@@ -12,6 +12,7 @@ mod messages;
 mod ping;
 mod route;
 mod token;
+mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -89,6 +90,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(ping::routes())
         .merge(route::routes())
         .merge(token::routes())
+        .merge(turn::routes())
 }
 
 /// The whole API, guards included.
