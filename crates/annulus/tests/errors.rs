@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,14 +19,18 @@ const PROVOKED: &[&str] = &[
     "unexpected argument … found",
     "unknown key … in …: did you mean …",
     "… = … in …: give …",
+    "… = … in …: use only …",
+    "invalid value … for …",
     "write it as section.key=VALUE",
     "cannot read the configuration file …",
+    "is no text in UTF-8",
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "route.leaf_set_max is …: it must be even",
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
+    "cannot write …; choose another file",
     "cannot write …; choose another file, or add --force",
     "another process uses …: stop it or choose another port",
     "cannot listen for HTTP on …",
@@ -73,6 +78,7 @@ const CODES: &[&str] = &[
     "no_such_member",
     "bad_name",
     "event_too_large",
+    "bad_tag",
     "tags_too_large",
     "token_refused",
     "bad_path",
@@ -87,6 +93,7 @@ const MOMENTS: &[&str] = &[
     "too_many_pings",
     "too_many_events",
     "nobody_told",
+    "body_too_slow",
     "delivery_unknown",
     "too_many_messages",
     "unexpected",
@@ -130,6 +137,11 @@ fn wrong_calls_say_what_is_right() {
     assert_fails(&["agent", "--set", "ping.interval=5"], "… = … in …: give …", 2);
     assert_fails(&["agent", "--set", "ping.interval"], "write it as section.key=VALUE", 2);
     assert_fails(&["agent", "--config", "/nowhere/a.toml"], "cannot read the configuration file …", 2);
+    assert_fails(&["agent", "--set", "http.token=a b"], "… = … in …: use only …", 2);
+    assert_fails(&["info", "--token", "a b"], "invalid value … for …", 2);
+    let mut agent = annulus(&["agent"]);
+    agent.env("ANNULUS_NODE_NAME", std::ffi::OsStr::from_bytes(b"\xff"));
+    assert_error(&agent.output().unwrap(), "is no text in UTF-8", 2);
     let together = "ping.timeout is …: it must be above zero and at most ping.interval";
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
     let odd = ["agent", "--services", "route", "--set", "route.leaf_set_max=3"];
@@ -147,6 +159,9 @@ fn files_that_are_wrong_say_why() {
     let path = file.to_str().unwrap();
     assert_fails(&["agent", "--config", path], "stands outside a section", 2);
     assert_fails(&["config", "init", path], "cannot write …; choose another file, or add --force", 1);
+    let output = run(&["config", "init", dir.path().join("no/a.toml").to_str().unwrap()]);
+    assert_error(&output, "cannot write …; choose another file", 1);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("--force"), "there is nothing to replace");
 }
 
 #[test]
@@ -289,6 +304,8 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         ("POST", "/v1/force-leave", "{\"member\":\"nobody\"}", 404, "no_such_member"),
         ("POST", "/v1/events", "{\"name\":\"\"}", 400, "bad_name"),
         ("POST", "/v1/events", &large, 413, "event_too_large"),
+        ("POST", "/v1/tags", "{\"set\":{\"\":\"x\"}}", 400, "bad_tag"),
+        ("POST", "/v1/tags", "{\"set\":{\"a=b\":\"x\"}}", 400, "bad_tag"),
         ("POST", "/v1/tags", &tags, 413, "tags_too_large"),
     ];
     for (method, path, body, status, code) in cases {

@@ -64,15 +64,10 @@ async fn serve(
     leave: watch::Sender<bool>,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    let mut leaving = shared.leaving.clone();
-    let quit = async move {
-        // It fails only if the sender is gone: then the end has come too.
-        let _ = leaving.wait_for(|leaving| *leaving).await;
-    };
+    let leaving = shared.leaving.clone();
     let api = Api::new(shared);
     tokio::spawn(keep_journal(api.clone(), node.events()));
-    let server =
-        tokio::spawn(axum::serve(listener, http::app(api)).with_graceful_shutdown(quit).into_future());
+    let server = tokio::spawn(http::serve(listener, http::app(api), leaving));
     let outcome = tokio::select! {
         signal = signals.next() => {
             tracing::info!(signal, "leaving");
@@ -90,7 +85,7 @@ async fn serve(
     leave.send_replace(true);
     let mut server = server;
     tokio::select! {
-        served = &mut server => served.context("the HTTP server failed")?.context("the HTTP server failed")?,
+        served = &mut server => served.context("the HTTP server failed")?,
         // A client that sends half a request, or reads nothing, must not hold the agent; nor must a second signal wait.
         () = tokio::time::sleep(HTTP_GRACE) => server.abort(),
         _ = signals.next() => server.abort(),

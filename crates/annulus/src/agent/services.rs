@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use annulus_core::jitterbug::{self, HostId, Ledger};
 use annulus_core::node::{Node, Part, Token};
-use annulus_core::pastry::{self, AppName, Pastry};
-use annulus_core::swim::{self, Preset, Swim, Tags};
+use annulus_core::pastry::{self, AppName, Liveness, Pastry};
+use annulus_core::swim::{self, Preset, Services, Swim, Tags};
 use annulus_core::{Id, Seed, Service, ping};
 
 use crate::cli::UsageError;
@@ -55,6 +55,11 @@ pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<N
     })
 }
 
+/// Whether the configuration asks for a service.
+fn runs(settings: &Settings, service: Service) -> bool {
+    settings.words("node.services").any(|name| tag(name) == Some(service))
+}
+
 fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {
     let config = ping::Config {
         bind: SocketAddr::new(settings.ip("node.bind"), settings.number("ping.port")),
@@ -74,7 +79,14 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
     let preset: Preset = settings.text("members.preset").unwrap_or("lan").parse()?;
     let tags = settings.words("node.tags").filter_map(|tag| tag.split_once('='));
     let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let meta = Tags { name: name.to_owned(), tags }.encode().map_err(|error| usage(error.to_string()))?;
+    let port = |service, key| runs(settings, service).then(|| settings.number(key));
+    let services = Services {
+        route: port(ROUTE, "route.port"),
+        token: port(TOKEN, "token.udp_port"),
+        ..Services::default()
+    };
+    let tags = Tags { name: name.to_owned(), services, tags };
+    let meta = tags.encode().map_err(|error| usage(error.to_string()))?;
     let mut config = swim::Config {
         bind: SocketAddr::new(settings.ip("node.bind"), settings.number("members.port")),
         meta,
@@ -121,6 +133,7 @@ fn token(settings: &Settings) -> anyhow::Result<Token> {
 fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let named = settings.words("route.apps").map(AppName::new);
+    let fed = runs(settings, MEMBERS);
     let named: Vec<AppName> = named.collect::<Result<_, _>>().map_err(|error| usage(error.to_string()))?;
     let config = pastry::Config {
         id,
@@ -135,6 +148,10 @@ fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
         message_bytes_max: settings.number("route.message_bytes_max"),
         leaf_interval: settings.duration("route.leaf_interval"),
         table_interval: settings.duration("route.table_interval"),
+        liveness: if fed { Liveness::Members } else { Liveness::Own },
+        await_members: fed
+            && settings.addrs("route.seeds").is_empty()
+            && !settings.addrs("node.join").is_empty(),
         ..pastry::Config::default()
     };
     Pastry::new(config, seed()?).map_err(|error| usage(error.to_string()))

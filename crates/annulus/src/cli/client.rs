@@ -30,9 +30,14 @@ pub(crate) struct AgentArgs {
         value_name = "TOKEN",
         env = "ANNULUS_TOKEN",
         hide_env_values = true,
-        display_order = 902
+        display_order = 902,
+        value_parser = parse_token
     )]
     token: Option<String>,
+}
+
+fn parse_token(text: &str) -> Result<String, String> {
+    crate::config::check_secret(text).map(|()| text.to_owned())
 }
 
 /// A connection to an agent.

@@ -39,7 +39,7 @@ pub const TCP: ListenerId = ListenerId::new(0);
 pub const SPACE: SpaceId = SpaceId::new(0);
 
 /// The most addresses that are asked beyond the broadcast domain.
-const PEERS_MAX: usize = 1024;
+pub const PEERS_MAX: usize = 1024;
 
 crate::counters! {
     /// What a node of the token ring counts.

@@ -111,7 +111,7 @@ pub use frame::{FRAME_BYTES, frame, unframe};
 pub use graph::{EDGES_MAX, Edge, EdgeKind, Entry, What, to_dot, to_text, unite};
 pub use ledger::{JUMP_HOST, Ledger, MICROS_PER_TENURE, RESERVE, Set};
 pub use list::NodeList;
-pub use machine::{Counters, Jitterbug, SPACE, TCP, UDP};
+pub use machine::{Counters, Jitterbug, PEERS_MAX, SPACE, TCP, UDP};
 pub use message::{HostId, Message, NodeEntry, SignedId, TokenId};
 pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
 pub use restore::Draw;

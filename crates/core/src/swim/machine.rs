@@ -121,6 +121,8 @@ pub struct Swim {
     pub(super) seen: Seen,
     pub(super) handlers: Handlers,
     pub(super) coordinate: Coordinate,
+    /// Whom the last round trip was measured to, until somebody takes it.
+    pub(super) measured: Option<Id>,
     pub(super) sequence: Sequence,
     pub(super) user_sequence: Sequence,
     pub(super) period: u32,
@@ -192,6 +194,7 @@ impl Swim {
             seen: Seen::new(config.origins_max),
             handlers: Handlers::default(),
             coordinate: Coordinate::default(),
+            measured: None,
             sequence,
             user_sequence,
             period: 0,
@@ -251,6 +254,11 @@ impl Swim {
     #[must_use]
     pub const fn members(&self) -> &Members {
         &self.members
+    }
+
+    /// The member to which a round trip was measured since this was last asked.
+    pub fn take_measured(&mut self) -> Option<Id> {
+        self.measured.take()
     }
 
     /// Who it is.

@@ -1,5 +1,7 @@
 //! Errors of the API: a code for programs, a sentence for people, and what to do.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -81,6 +83,9 @@ pub(crate) async fn wrong_method(uri: Uri) -> ApiError {
     )
 }
 
+/// How long a body may take: enough for the largest over a slow line.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A JSON body; one that cannot be read is refused in the form of all errors.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
@@ -89,9 +94,16 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequest<
 
     async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, ApiError> {
         use axum::extract::rejection::JsonRejection;
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(rejection) => {
+        let read = tokio::time::timeout(BODY_TIMEOUT, Json::<T>::from_request(request, state));
+        match read.await {
+            Err(_) => Err(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "body_too_slow",
+                "the body did not come in time",
+                "send it without pauses, or less of it",
+            )),
+            Ok(Ok(Json(value))) => Ok(Self(value)),
+            Ok(Err(rejection)) => {
                 let (code, hint) = match &rejection {
                     JsonRejection::BytesRejection(_) => {
                         ("body_too_large", "send less, or raise http.body_bytes_max")

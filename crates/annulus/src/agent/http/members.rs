@@ -55,6 +55,9 @@ struct MemberInfo {
     incarnation: swim::Incarnation,
     /// The measured round-trip time.
     rtt_ms: Option<f64>,
+    /// The ports of its other services, by name, and its address in the mesh as `nid`.
+    #[schema(value_type = BTreeMap<String, Value>)]
+    services: swim::Services,
     /// What else it tells of itself.
     tags: BTreeMap<String, String>,
     /// Whether it is the agent that answers.
@@ -271,6 +274,7 @@ struct TagsRequest {
 /// Change what this node tells of itself.
 #[utoipa::path(post, path = "/v1/tags", request_body = TagsRequest, responses(
     (status = 200, description = "All own tags, as they are now.", body = BTreeMap<String, String>),
+    (status = 400, description = "A key is empty or has a `=` in it.", body = ErrorBody),
     (status = 413, description = "Name and tags take more than 512 bytes.", body = ErrorBody),
 ))]
 async fn tags(
@@ -280,6 +284,14 @@ async fn tags(
     let swim::Reply::LocalNode(own) = ask(&api, swim::Command::LocalNode).await? else {
         return Err(ApiError::stopping());
     };
+    if let Some(key) = request.set.keys().find(|key| key.is_empty() || key.contains('=')) {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_tag",
+            format!("{key:?} is no key of a tag"),
+            "give it a name without `=`",
+        ));
+    }
     let mut tags = Tags::decode(&own.meta).unwrap_or_default();
     tags.tags.extend(request.set);
     request.remove.iter().for_each(|key| drop(tags.tags.remove(key)));
@@ -394,6 +406,7 @@ fn shown(member: &MemberStatus) -> MemberInfo {
         state: member.state,
         incarnation: member.incarnation,
         rtt_ms: member.rtt_micros.map(super::milliseconds),
+        services: tags.services,
         tags: tags.tags,
         is_self: member.is_self,
     }

@@ -11,6 +11,7 @@ mod members;
 mod messages;
 mod ping;
 mod route;
+mod server;
 mod token;
 mod turn;
 
@@ -31,6 +32,7 @@ use super::identity::Identity;
 use super::journal::Journal;
 use super::mailbox::Mailbox;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
+pub(crate) use server::serve;
 
 /// The port of the API if none is configured.
 const PORT: u16 = 7373;

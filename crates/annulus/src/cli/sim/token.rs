@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use annulus_core::jitterbug::Draw;
 use annulus_sim::scenarios::token::{Preset, TokenScenario};
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes that pass a token round a ring, as the Jitterbug protocol has it.
@@ -28,7 +28,7 @@ pub(crate) struct Token {
     nodes: u32,
 
     /// How many seconds of virtual time faults may happen; then the nodes must converge
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     seconds: u64,
 
     /// The timers: lan or local
