@@ -40,7 +40,7 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
     let http = http_addr(settings)?;
     let name = settings.text("node.name").map_or_else(host_name, str::to_owned);
     let data = DataDir::open(settings.text("node.data_dir").map(std::path::Path::new))?;
-    let machine = services::build(settings, data.identity.id(), &name)?;
+    let machine = services::build(settings, data.identity.id(), &name, &data.store())?;
     let listener = listen(http).await?;
     let node = annulus_net::spawn(machine, Options::with_store(data.store()))?;
     let (leave, leaving) = watch::channel(false);

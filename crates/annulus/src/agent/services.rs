@@ -7,7 +7,9 @@ use annulus_core::node::{Node, Part, Token};
 use annulus_core::pastry::{self, AppName, Liveness, Pastry};
 use annulus_core::swim::{self, Preset, Services, Swim, Tags};
 use annulus_core::{Id, Seed, Service, ping};
+use annulus_net::Store;
 
+use super::kept_port::kept_port;
 use crate::cli::UsageError;
 use crate::config::Settings;
 
@@ -37,13 +39,13 @@ pub(crate) fn tag(name: &str) -> Option<Service> {
 }
 
 /// The node that the configuration asks for.
-pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Node> {
+pub(crate) fn build(settings: &Settings, id: Id, name: &str, store: &Store) -> anyhow::Result<Node> {
     let mut parts = Vec::new();
     for service in settings.words("node.services") {
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
             Some(MEMBERS) => Part::Members(Box::new(members(settings, id, name)?)),
-            Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
+            Some(TOKEN) => Part::Token(Box::new(token(settings, store)?)),
             Some(ROUTE) => Part::Route(Box::new(route(settings, id)?)),
             _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
@@ -104,7 +106,7 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
     Swim::new(&config, seed()?).map_err(|error| usage(error.to_string()))
 }
 
-fn token(settings: &Settings) -> anyhow::Result<Token> {
+fn token(settings: &Settings, store: &Store) -> anyhow::Result<Token> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let preset = match settings.text("token.preset") {
         Some("local") => jitterbug::Config::local(),
@@ -112,11 +114,15 @@ fn token(settings: &Settings) -> anyhow::Result<Token> {
     };
     let addr = settings.ip("node.bind");
     let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
+    let tcp_port = match settings.number("token.tcp_port") {
+        0 => kept_port(store, addr),
+        given => given,
+    };
     let base = settings.optional_number::<u32>("token.loose_prob_base").map(f64::from);
     let config = jitterbug::Config {
         addr,
         udp_port: settings.number("token.udp_port"),
-        tcp_port: settings.number("token.tcp_port"),
+        tcp_port,
         broadcast: if given.is_empty() { broadcast_of(addr) } else { given },
         host_id: settings.optional_number::<u32>("token.host_id").and_then(HostId::new),
         renew_timeout: settings.optional_duration("token.renew_timeout").unwrap_or(preset.renew_timeout),

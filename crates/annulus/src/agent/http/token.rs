@@ -193,10 +193,7 @@ async fn document(api: &Api) -> Result<Document, ApiError> {
     }
 }
 
-pub(super) async fn ask(
-    api: &Api,
-    command: jitterbug::Command<Set>,
-) -> Result<jitterbug::Reply, ApiError> {
+pub(super) async fn ask(api: &Api, command: jitterbug::Command<Set>) -> Result<jitterbug::Reply, ApiError> {
     let command = Command { service: services::TOKEN, command: PartCommand::Token(command) };
     match api.node.command(command).await {
         Ok(Reply::Token(reply)) => Ok(reply),

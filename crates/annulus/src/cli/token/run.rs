@@ -135,10 +135,9 @@ enum Ended {
 fn follow(client: Client, limit: Duration) -> mpsc::Receiver<anyhow::Result<Value>> {
     let (sender, news) = mpsc::channel(4);
     std::thread::spawn(move || {
-        let mut events = match client.stream(
-            "/v1/token/turn",
-            &json!({ "limit_ms": annulus_core::micros(limit).div_ceil(1000) }),
-        ) {
+        let mut events = match client
+            .stream("/v1/token/turn", &json!({ "limit_ms": annulus_core::micros(limit).div_ceil(1000) }))
+        {
             Ok(events) => events,
             Err(error) => return drop(sender.blocking_send(Err(error))),
         };
