@@ -63,7 +63,8 @@ fn say(from: Ipv4Addr, to: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
     heard
 }
 
-const TP1: [u8; 9] = [0x21, 0, 0, 0, 1, 0x12, 0x34, 0x56, 0x78];
+/// An offer that nobody refuses: no id is greater.
+const TP1: [u8; 9] = [0x21, 0x7f, 0xff, 0xff, 0xff, 0x12, 0x34, 0x56, 0x78];
 
 #[test]
 fn jf_19_every_truncation_of_every_message_changes_nothing() {
@@ -150,10 +151,7 @@ fn jf_20_who_says_a_byte_now_and_then_is_ended_and_holds_nobody_up() {
         }
     });
     wait_until("it was tried and sits out", || {
-        let nodes = token(&agents[0])["nodes"].clone();
-        let entry = nodes.as_array()?.iter().find(|node| node["host_id"] == 99)?.clone();
-        (entry["threshold"].as_u64()? > 0 || metric(&agents[0], "annulus_token_passes_failed_total") > 0)
-            .then_some(())
+        agents.iter().any(|agent| metric(agent, "annulus_token_passes_failed_total") > 0).then_some(())
     });
 }
 

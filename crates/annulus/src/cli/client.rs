@@ -40,6 +40,9 @@ fn parse_token(text: &str) -> Result<String, String> {
     crate::config::check_secret(text).map(|()| text.to_owned())
 }
 
+/// The longest answer that is read: the data of a token may have 64 MiB, and more as JSON.
+const BODY_BYTES_MAX: u64 = 256 << 20;
+
 /// A connection to an agent.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -95,7 +98,8 @@ impl Client {
         if !response.status().is_success() {
             return Err(refused(response));
         }
-        let text = response.body_mut().read_to_string().context("the agent's answer broke off")?;
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+        let text = body.read_to_string().context("the agent's answer broke off")?;
         serde_json::from_str(&text).with_context(|| {
             format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
         })
