@@ -13,6 +13,7 @@ mod server;
 mod store;
 mod stream;
 mod table;
+mod token;
 
 use clap::{Parser, Subcommand};
 
@@ -34,6 +35,8 @@ enum Bench {
     Stream(stream::Args),
     /// Durable writes: redb against fjall.
     Store(store::Args),
+    /// Passes of a token per second: driver and machine against bare tokio.
+    Token(token::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
     /// Instructions per ping, bytes on the wire, memory per member: `members` against foca.
@@ -49,6 +52,7 @@ fn main() -> anyhow::Result<()> {
     let table = match cli.bench {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
+        Bench::Token(args) => token::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
         Bench::Members(args) => match members::run(&args)? {
             Some(table) => table,

@@ -1,6 +1,10 @@
 //! One file per target; [`TARGETS`] is the list of them.
 
 mod id_parse;
+mod jitterbug_datagram;
+mod jitterbug_frame;
+mod jitterbug_life;
+mod jitterbug_stream;
 mod members_datagram;
 mod members_life;
 mod ping_datagram;
@@ -20,6 +24,10 @@ pub struct Target {
 /// All targets, by name.
 pub const TARGETS: &[Target] = &[
     Target { name: "id_parse", run: id_parse::run },
+    Target { name: "jitterbug_datagram", run: jitterbug_datagram::run },
+    Target { name: "jitterbug_frame", run: jitterbug_frame::run },
+    Target { name: "jitterbug_life", run: jitterbug_life::run },
+    Target { name: "jitterbug_stream", run: jitterbug_stream::run },
     Target { name: "members_datagram", run: members_datagram::run },
     Target { name: "members_life", run: members_life::run },
     Target { name: "node_life", run: ping_life::run_node },

@@ -41,7 +41,7 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
     let http = http_addr(settings)?;
     let name = settings.text("node.name").map_or_else(host_name, str::to_owned);
     let data = DataDir::open(settings.text("node.data_dir").map(std::path::Path::new))?;
-    let machine = services::build(settings, data.identity, &name, &KnownNodes::read(data.path()))?;
+    let machine = services::build(settings, &name, &data)?;
     let listener = listen(http).await?;
     let node = annulus_net::spawn(machine, Options::with_store(data.store()))?;
     tokio::spawn(known_nodes::keep(node.clone(), data.path().map(KnownNodes::new)));

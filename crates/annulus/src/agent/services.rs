@@ -8,8 +8,12 @@ use annulus_core::pastry::{self, AppName, Liveness, Pastry};
 use annulus_core::swim::{self, Preset, Services, Swim, Tags};
 use annulus_core::w3w::{self, Announce, Forward, KnownNode, Mesh};
 use annulus_core::{Id, Seed, Service, ping};
+use annulus_net::Store;
 
+use super::data_dir::DataDir;
 use super::identity::Identity;
+use super::kept_port::kept_port;
+use super::known_nodes::KnownNodes;
 use crate::cli::UsageError;
 use crate::config::Settings;
 
@@ -45,14 +49,9 @@ pub(crate) fn tag(name: &str) -> Option<Service> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, tag)| *tag)
 }
 
-/// The node that the configuration asks for; `known` are the nodes of the mesh that a file remembers.
-pub(crate) fn build(
-    settings: &Settings,
-    identity: Identity,
-    name: &str,
-    known: &[KnownNode],
-) -> anyhow::Result<Node> {
-    let mut parts = Vec::new();
+/// The node that the configuration asks for, with what its data directory remembers.
+pub(crate) fn build(settings: &Settings, name: &str, data: &DataDir) -> anyhow::Result<Node> {
+    let (mut parts, identity) = (Vec::new(), data.identity);
     if !settings.addrs("node.join").is_empty()
         && !settings.words("node.services").any(|name| name == "members")
     {
@@ -64,9 +63,9 @@ pub(crate) fn build(
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
             Some(MEMBERS) => Part::Members(Box::new(members(settings, identity, name)?)),
-            Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
+            Some(TOKEN) => Part::Token(Box::new(token(settings, &data.store())?)),
             Some(ROUTE) => Part::Route(Box::new(route(settings, identity.id())?)),
-            Some(MESH) => Part::Mesh(Box::new(mesh(settings, identity, known)?)),
+            Some(MESH) => Part::Mesh(Box::new(mesh(settings, identity, &KnownNodes::read(data.path()))?)),
             _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
         parts.push((tag(service).expect("it was found above"), part));
@@ -144,7 +143,7 @@ fn in_keys(error: &swim::ConfigError) -> String {
     }
 }
 
-fn token(settings: &Settings) -> anyhow::Result<Token> {
+fn token(settings: &Settings, store: &Store) -> anyhow::Result<Token> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let preset = match settings.text("token.preset") {
         Some("local") => jitterbug::Config::local(),
@@ -152,11 +151,15 @@ fn token(settings: &Settings) -> anyhow::Result<Token> {
     };
     let addr = settings.ip("node.bind");
     let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
+    let tcp_port = match settings.number("token.tcp_port") {
+        0 => kept_port(store, addr),
+        given => given,
+    };
     let base = settings.optional_number::<u32>("token.loose_prob_base").map(f64::from);
     let config = jitterbug::Config {
         addr,
         udp_port: settings.number("token.udp_port"),
-        tcp_port: settings.number("token.tcp_port"),
+        tcp_port,
         broadcast: if given.is_empty() { broadcast_of(addr) } else { given },
         host_id: settings.optional_number::<u32>("token.host_id").and_then(HostId::new),
         renew_timeout: settings.optional_duration("token.renew_timeout").unwrap_or(preset.renew_timeout),

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::typestate::WithBody;
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Which agent to talk to.
 #[derive(clap::Args)]
@@ -39,7 +40,11 @@ fn parse_token(text: &str) -> Result<String, String> {
     crate::config::check_secret(text).map(|()| text.to_owned())
 }
 
+/// The longest answer that is read: the data of a token may have 64 MiB, and more as JSON.
+const BODY_BYTES_MAX: u64 = 256 << 20;
+
 /// A connection to an agent.
+#[derive(Clone)]
 pub(crate) struct Client {
     addr: SocketAddr,
     token: Option<String>,
@@ -64,12 +69,7 @@ impl Client {
 
     /// What the agent answers to a POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self
-            .http
-            .post(self.url(path))
-            .header("Authorization", self.authorization())
-            .header("Content-Type", "application/json");
-        self.json(request.send(body.to_string()))
+        self.json(self.posting(path).send(body.to_string()))
     }
 
     /// The bytes that the agent answers to a GET.
@@ -89,11 +89,19 @@ impl Client {
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }
-        let response = self.reached(request.call())?;
-        if response.status() != 200 {
-            return Err(refused(response));
-        }
-        Ok(Events { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+        Events::of(self.reached(request.call())?)
+    }
+
+    /// The events that the agent answers to a POST, until it ends the stream.
+    pub(crate) fn stream(&self, path: &str, body: &Value) -> anyhow::Result<Events> {
+        Events::of(self.reached(self.posting(path).send(body.to_string()))?)
+    }
+
+    fn posting(&self, path: &str) -> RequestBuilder<WithBody> {
+        self.http
+            .post(self.url(path))
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json")
     }
 
     fn json(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Value> {
@@ -101,12 +109,8 @@ impl Client {
         if !response.status().is_success() {
             return Err(refused(response));
         }
-        let text = response
-            .body_mut()
-            .with_config()
-            .limit(BODY_BYTES_MAX)
-            .read_to_string()
-            .context("the agent's answer broke off")?;
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+        let text = body.read_to_string().context("the agent's answer broke off")?;
         serde_json::from_str(&text).with_context(|| {
             format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
         })
@@ -129,9 +133,6 @@ impl Client {
         self.token.as_ref().map_or_else(String::new, |token| format!("Bearer {token}"))
     }
 }
-
-/// The most bytes that are read as one answer: a message is shorter.
-const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// A text as it may stand in a query.
 pub(crate) fn escaped(text: &str) -> String {
@@ -176,6 +177,13 @@ pub(crate) struct ServerEvent {
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 impl Events {
+    fn of(response: Response<Body>) -> anyhow::Result<Self> {
+        if response.status() != 200 {
+            return Err(refused(response));
+        }
+        Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    }
+
     /// The next event; `None` if the agent has ended the stream.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<ServerEvent>> {
         let mut event = ServerEvent::default();

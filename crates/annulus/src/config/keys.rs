@@ -39,7 +39,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("members.keep_interval", Kind::Duration, "5s", "How long a change of the known members may wait to be kept on disk."),
     key("members.packet_bytes_max", Kind::Number(768, 32_767), "", "The largest packet; that of the preset if not set."),
     key("token.udp_port", Kind::Number(1, 65_535), "30041", "The UDP port of the whole ring."),
-    key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 takes any and keeps it."),
+    key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 takes that of its last life, or any."),
     key("token.preset", Kind::Choice(&["lan", "local"]), "lan", "Which timers: lan, or local for nodes on one machine."),
     key("token.broadcast", Kind::Ips, "", "Where to ask for the token; the broadcast address of the bind address's network if not set."),
     key("token.host_id", Kind::Number(1, (1 << 31) - 1), "", "The number of this node in the ring; drawn once and kept if not set."),

@@ -14,6 +14,7 @@ mod ping;
 mod route;
 mod server;
 mod token;
+mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -93,6 +94,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(ping::routes())
         .merge(route::routes())
         .merge(token::routes())
+        .merge(turn::routes())
 }
 
 /// The whole API, guards included.
