@@ -8,6 +8,7 @@ mod cpu;
 mod datagram;
 mod echo;
 mod footprint;
+mod route;
 mod server;
 mod store;
 mod stream;
@@ -16,7 +17,10 @@ mod table;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(version, about = "Side-by-side runs: the driver against bare tokio, one store against another")]
+#[command(
+    version,
+    about = "Side-by-side runs: the driver against bare tokio, one store against another, route against JSON"
+)]
 struct Cli {
     #[command(subcommand)]
     bench: Bench,
@@ -33,6 +37,8 @@ enum Bench {
     Stream(stream::Args),
     /// Durable writes: redb against fjall.
     Store(store::Args),
+    /// Routed messages and joins on loopback, against a JSON object on a TCP connection of its own.
+    Route(route::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
 }
@@ -47,6 +53,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
+        Bench::Route(args) => {
+            return route::run(&args)?.iter().try_for_each(|table| table.print(cli.json));
+        }
         Bench::Store(args) => match store::run(&args)? {
             Some(table) => table,
             None => return Ok(()),

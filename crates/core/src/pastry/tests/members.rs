@@ -169,9 +169,8 @@ fn with_members_it_sends_no_probes_of_its_own() {
     let mut fed = Group::ring(20, 40, &fed());
     let sent = |group: &mut Group| {
         group.run(60 * SECOND);
-        let count = |group: &Group| -> u64 {
-            group.alive().map(|member| member.pastry.counted().probes_sent).sum()
-        };
+        let count =
+            |group: &Group| -> u64 { group.alive().map(|member| member.pastry.counted().probes_sent).sum() };
         let before = count(group);
         group.run(2_000 * SECOND);
         count(group) - before
