@@ -9,6 +9,7 @@ mod datagram;
 mod echo;
 mod footprint;
 mod members;
+mod route;
 mod server;
 mod store;
 mod stream;
@@ -18,7 +19,10 @@ mod token;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(version, about = "Side-by-side runs: the driver against bare tokio, one store against another")]
+#[command(
+    version,
+    about = "Side-by-side runs: the driver against bare tokio, one store against another, route against JSON"
+)]
 struct Cli {
     #[command(subcommand)]
     bench: Bench,
@@ -37,6 +41,8 @@ enum Bench {
     Store(store::Args),
     /// Passes of a token per second: driver and machine against bare tokio.
     Token(token::Args),
+    /// Routed messages and joins on loopback, against a JSON object on a TCP connection of its own.
+    Route(route::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
     /// Instructions per ping, bytes on the wire, memory per member: `members` against foca.
@@ -58,6 +64,9 @@ fn main() -> anyhow::Result<()> {
             Some(table) => table,
             None => return Ok(()),
         },
+        Bench::Route(args) => {
+            return route::run(&args)?.iter().try_for_each(|table| table.print(cli.json));
+        }
         Bench::Store(args) => match store::run(&args)? {
             Some(table) => table,
             None => return Ok(()),
