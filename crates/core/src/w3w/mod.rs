@@ -184,6 +184,8 @@ pub enum Command {
     },
     /// A block that was wanted.
     Supply {
+        /// To whom the file goes.
+        to: Nid,
         /// Of which file.
         file: Key,
         /// Which block.
@@ -193,7 +195,14 @@ pub enum Command {
     },
     /// All files under way, and those that have come.
     Files,
-    /// Forget a file.
+    /// One of them.
+    File {
+        /// Which.
+        file: Key,
+        /// To whom it goes if we send it; `None` if it is for us.
+        to: Option<Nid>,
+    },
+    /// Forget a file, wherever it goes.
     DropFile {
         /// Which.
         file: Key,
@@ -270,6 +279,8 @@ pub enum Reply {
     Offered {
         /// What it is known by.
         file: Key,
+        /// Its line in the outbox, which says in the end whether it was received.
+        number: Option<u64>,
     },
     /// The manifest's numbers do not fit together, or its blocks do not fit into messages.
     BadManifest,
@@ -279,6 +290,8 @@ pub enum Reply {
     WrongBlock,
     /// All files.
     Files(Vec<FileStatus>),
+    /// One file.
+    File(Box<FileStatus>),
     /// The node is stopping.
     Stopping,
 }
@@ -437,6 +450,8 @@ pub enum Event {
     FileProgressed {
         /// Which file.
         file: Key,
+        /// Who the recipient is.
+        to: Nid,
         /// The blocks it lacks: first, and how many.
         missing: Vec<(u32, u32)>,
     },
@@ -444,8 +459,17 @@ pub enum Event {
     BlockWanted {
         /// Of which file.
         file: Key,
+        /// To whom it goes.
+        to: Nid,
         /// Which block.
         index: u32,
+    },
+    /// A file is given up: nothing was heard of it for too long.
+    FileGivenUp {
+        /// Which file.
+        file: Key,
+        /// The node at the other end.
+        peer: Nid,
     },
     /// A file of ours is whole and safe at its recipient.
     FileDelivered {

@@ -43,7 +43,7 @@ pub(super) enum Pending {
     /// The application wants a block.
     Read { request: RequestId, key: Key, is_part: bool },
     /// A file is whole and being made safe.
-    FileSync(Key),
+    FileSync(Received),
     /// Nothing waits for it.
     Other,
 }
@@ -279,6 +279,8 @@ impl Mesh {
                     self.shelf.unpin(key);
                 }
             }
+            // A block that is not in the store has not come: it will be sent again.
+            (Form::Block { .. }, _) if fault.is_some() => {}
             _ => {
                 let is_part = self.file_message(now, &message, key, out);
                 if fault.is_none() && !is_part {
@@ -309,16 +311,26 @@ impl Mesh {
         out: Out<'_, '_>,
     ) {
         self.counters.messages_delivered += 1;
-        if is_kept && let Some(gone) = self.post.put_in(received) {
-            self.shelf.unpin(gone.key);
-            let op = self.begin(Pending::Other);
-            out.delete(op, INBOX, &gone.number.to_be_bytes(), false);
+        if is_kept {
+            self.put_received(received, out);
         }
         out.event(Event::MessageReceived { message: received, is_kept, data: message.clone().into() });
         if is_kept && matches!(read_form(message.data()), Form::Ask { .. }) && message.sender != self.own {
             let receipt = Form::Receipt { key: received.key, received_at: now.wall.as_seconds() };
             self.send_form(now, message.sender, &receipt, out);
         }
+    }
+
+    /// Puts a line into the inbox; the oldest makes room if it must.
+    pub(super) fn put_received(&mut self, received: Received, out: Out<'_, '_>) {
+        let Some(gone) = self.post.put_in(received) else { return };
+        if gone.is_file {
+            self.drop_incoming(gone.key, out);
+        } else {
+            self.shelf.unpin(gone.key);
+        }
+        let op = self.begin(Pending::Other);
+        out.delete(op, INBOX, &gone.number.to_be_bytes(), false);
     }
 
     /// A form of ours, not listed in the outbox; if it finds no room it is as good as lost on the way.
@@ -451,7 +463,7 @@ impl Mesh {
             }
             Pending::Fetch(line) => self.fetched(now, line, value, out),
             Pending::Read { request, key, is_part } => self.read(request, key, is_part, value, out),
-            Pending::FileSync(file) => self.file_synced(now, file, fault.is_none(), out),
+            Pending::FileSync(received) => self.file_synced(now, received, fault.is_none(), out),
             Pending::Other => {}
         }
     }

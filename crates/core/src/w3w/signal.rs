@@ -12,7 +12,7 @@ use super::nid::Nid;
 use super::routes::{Direction, Route};
 use super::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES, here_frame};
 use crate::machine::Refusal;
-use crate::ring::{clockwise, closer};
+use crate::ring::clockwise;
 use crate::tag::StreamId;
 use crate::time::Now;
 
@@ -49,7 +49,7 @@ impl Mesh {
             return Err(Refusal::Reject("too many HEREs from there"));
         }
         if let Some(stream) = self.links.dialling(here.nid, *here.at.ip()) {
-            return self.signal_while_dialling(stream, here);
+            return self.signal_while_dialling(stream, source, here);
         }
         let is_full = self.ring.len() >= self.config.peers_max;
         let is_invited = source == *here.at.ip() || self.ring.is_neighbour(here.nid);
@@ -149,12 +149,18 @@ impl Mesh {
         Ok(())
     }
 
-    /// MA-24: no second dial; but if the node is said to be elsewhere, that is tried next.
-    fn signal_while_dialling(&mut self, stream: StreamId, here: Here) -> Result<(), Refusal> {
+    /// MA-24: no second dial; but if the node is said to be elsewhere, that is tried next. And if it says HERE itself,
+    /// it may have refused us a moment ago and asks us to call again: then its datagram is here before its reset.
+    fn signal_while_dialling(
+        &mut self,
+        stream: StreamId,
+        source: Ipv4Addr,
+        here: Here,
+    ) -> Result<(), Refusal> {
         if let Some(link) = self.links.get_mut(stream)
             && let Role::Dialling { expected, otherwise, .. } = &mut link.role
             && expected.nid == here.nid
-            && expected.at != here.at
+            && (expected.at != here.at || source == *here.at.ip())
         {
             *otherwise = Some(here.at);
             self.counters.here_received += 1;
@@ -163,14 +169,21 @@ impl Mesh {
         Err(self.ignore("a HERE about a node that is being dialled"))
     }
 
-    /// Tells the peer nearest to a node of it, if that peer is nearer than we are: so the news strictly nears its
-    /// subject. If we are nearest ourselves, whoever is on its other side is told.
+    /// Passes the news of a node on, along our side of it: to the peer nearest to it that lies between us and it. If
+    /// there is none we are at the end of our side, and the peer nearest to it on its other side is told.
+    ///
+    /// It must not change sides earlier. Whoever is told across could know nobody nearer but us, and the news would
+    /// end there, though the subject's neighbour on the first side has not heard it.
     pub(super) fn pass_on_here(&mut self, now: Now, here: Here, source: Option<Ipv4Addr>, out: Out<'_, '_>) {
         let Some((younger, older)) = self.ring.around(here.nid, Some(here.nid)) else { return };
-        let nearest = if closer(here.nid, younger, older) { younger } else { older };
-        let we_are_younger = clockwise(younger, self.own) < clockwise(younger, here.nid);
-        let opposite = if we_are_younger { older } else { younger };
-        let to = if closer(here.nid, nearest, self.own) { nearest } else { opposite };
+        let (ahead, behind) = (clockwise(self.own, here.nid), clockwise(here.nid, self.own));
+        let to = if ahead <= behind {
+            if clockwise(self.own, younger) < ahead { younger } else { older }
+        } else if clockwise(older, self.own) < behind {
+            older
+        } else {
+            younger
+        };
         if let Some(ip) = self.ring.get(to).map(|route| *route.at.ip())
             && source != Some(ip)
         {

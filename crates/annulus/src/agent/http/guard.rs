@@ -28,7 +28,7 @@ fn admit(api: &Api, request: &Request) -> Result<(), ApiError> {
     }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         check_same_site(headers)?;
-        check_content_type(headers)?;
+        check_content_type(request.method(), headers)?;
     }
     Ok(())
 }
@@ -84,9 +84,11 @@ fn check_same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
-    if kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {
+/// A page of another site can send forms and plain text without asking, but neither JSON nor a PUT of bytes.
+fn check_content_type(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default().split(';').next().unwrap_or_default();
+    let is = |wanted: &str| kind.trim().eq_ignore_ascii_case(wanted);
+    if is("application/json") || (method == Method::PUT && is("application/octet-stream")) {
         return Ok(());
     }
     Err(ApiError::new(

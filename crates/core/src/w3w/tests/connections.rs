@@ -413,6 +413,39 @@ fn ma_39_two_full_neighbours_find_room_for_each_other() {
 }
 
 #[test]
+fn ma_24_an_invitation_that_overtakes_the_refusal_is_followed() {
+    let mut desk = Desk::with_max(4);
+    desk.hear(&here(0x95)).unwrap();
+    let first = desk.dialled().unwrap();
+    desk.rig.stream(first, StreamEvent::Connected { local: addr(1) }).unwrap();
+    desk.rig.take_log();
+    // It has refused us and tells us of itself; the datagram is here before the reset.
+    desk.hear(&here(0x95)).unwrap();
+    assert_eq!(desk.dialled(), None, "one dial at a time");
+    desk.close(first);
+    let second = desk.dialled().expect("it calls again");
+    desk.rig.take_log();
+    desk.close(second);
+    assert_eq!(desk.dialled(), None, "once");
+}
+
+#[test]
+fn ma_36a_news_stays_on_its_side_until_it_is_next_to_its_subject() {
+    let mut desk = Desk::with_max(4);
+    for first in [0xa0, 0xb0, 0xd0, 0x20] {
+        desk.dial(first);
+    }
+    desk.rig.advance(61 * SECOND);
+    desk.rig.take_log();
+    // Ours is 94. Of the two next to c8, d0 is nearer, but b0 lies on our side.
+    desk.hear(&here(0xc8)).unwrap();
+    assert_eq!(desk.told(), [(nid(0xc8), "127.0.7.176:22000".to_owned())], "to b0, though d0 is nearer");
+    desk.rig.take_log();
+    desk.hear(&here(0x9a)).unwrap();
+    assert!(desk.dialled().is_some(), "whoever is next to us is dialled");
+}
+
+#[test]
 fn m_46_a_broken_connection_leaves_the_ring() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(2);
