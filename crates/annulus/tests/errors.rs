@@ -447,16 +447,14 @@ fn what_nobody_receives_is_shown_as_not_received() {
     assert_fails(&short, "was not received, as far as is known", 1);
     let long = ["mesh", "send", &nid, &path("long"), "--agent", &http];
     assert_fails(&long, "nothing was heard from the recipient for as long as mesh.expiry", 1);
-    let offer = format!(
-        "{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":[\"{nid}\"]}}"
-    );
+    let offer =
+        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":[\"{nid}\"]}}");
     let (status, answer) =
         agent.request("POST", "/v1/mesh/files", &["Content-Type: application/json"], &offer);
     assert_eq!(status, 200, "{answer}");
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let block = format!("/v1/mesh/files/{}/blocks/0?to={nid}", answer["file"].as_str().unwrap());
-    let (status, text) =
-        agent.request("PUT", &block, &["Content-Type: application/octet-stream"], "other");
+    let (status, text) = agent.request("PUT", &block, &["Content-Type: application/octet-stream"], "other");
     assert_api_error(status, &text, 409, "wrong_block");
 }
 

@@ -12,7 +12,7 @@
 //! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
 //! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs` | commands, and files |
+//! | `ask.rs`, `transfer.rs`, `room.rs` | commands, files, and what waits to be saved |
 //! | `routes.rs` | the routing ring |
 //! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs` | nouns with no machine round them |
 //! | `form.rs` | forms of DATA: receipts and files |
@@ -94,6 +94,7 @@ mod nid;
 mod post;
 mod queue;
 mod relay;
+mod room;
 mod routes;
 mod save;
 mod shelf;

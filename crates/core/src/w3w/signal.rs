@@ -12,7 +12,7 @@ use super::nid::Nid;
 use super::routes::{Direction, Route};
 use super::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES, here_frame};
 use crate::machine::Refusal;
-use crate::ring::clockwise;
+use crate::ring::{clockwise, closer};
 use crate::tag::StreamId;
 use crate::time::Now;
 
@@ -158,9 +158,9 @@ impl Mesh {
         here: Here,
     ) -> Result<(), Refusal> {
         if let Some(link) = self.links.get_mut(stream)
-            && let Role::Dialling { expected, otherwise, .. } = &mut link.role
+            && let Role::Dialling { expected, otherwise, is_connected } = &mut link.role
             && expected.nid == here.nid
-            && (expected.at != here.at || source == *here.at.ip())
+            && (expected.at != here.at || (*is_connected && source == *here.at.ip()))
         {
             *otherwise = Some(here.at);
             self.counters.here_received += 1;
@@ -169,21 +169,14 @@ impl Mesh {
         Err(self.ignore("a HERE about a node that is being dialled"))
     }
 
-    /// Passes the news of a node on, along our side of it: to the peer nearest to it that lies between us and it. If
-    /// there is none we are at the end of our side, and the peer nearest to it on its other side is told.
-    ///
-    /// It must not change sides earlier. Whoever is told across could know nobody nearer but us, and the news would
-    /// end there, though the subject's neighbour on the first side has not heard it.
+    /// Tells the peer nearest to a node of it, if that peer is nearer than we are: so the news strictly nears its
+    /// subject. If we are nearest ourselves, whoever is on its other side is told.
     pub(super) fn pass_on_here(&mut self, now: Now, here: Here, source: Option<Ipv4Addr>, out: Out<'_, '_>) {
         let Some((younger, older)) = self.ring.around(here.nid, Some(here.nid)) else { return };
-        let (ahead, behind) = (clockwise(self.own, here.nid), clockwise(here.nid, self.own));
-        let to = if ahead <= behind {
-            if clockwise(self.own, younger) < ahead { younger } else { older }
-        } else if clockwise(older, self.own) < behind {
-            older
-        } else {
-            younger
-        };
+        let nearest = if closer(here.nid, younger, older) { younger } else { older };
+        let we_are_younger = clockwise(younger, self.own) < clockwise(younger, here.nid);
+        let opposite = if we_are_younger { older } else { younger };
+        let to = if closer(here.nid, nearest, self.own) { nearest } else { opposite };
         if let Some(ip) = self.ring.get(to).map(|route| *route.at.ip())
             && source != Some(ip)
         {

@@ -430,22 +430,6 @@ fn ma_24_an_invitation_that_overtakes_the_refusal_is_followed() {
 }
 
 #[test]
-fn ma_36a_news_stays_on_its_side_until_it_is_next_to_its_subject() {
-    let mut desk = Desk::with_max(4);
-    for first in [0xa0, 0xb0, 0xd0, 0x20] {
-        desk.dial(first);
-    }
-    desk.rig.advance(61 * SECOND);
-    desk.rig.take_log();
-    // Ours is 94. Of the two next to c8, d0 is nearer, but b0 lies on our side.
-    desk.hear(&here(0xc8)).unwrap();
-    assert_eq!(desk.told(), [(nid(0xc8), "127.0.7.176:22000".to_owned())], "to b0, though d0 is nearer");
-    desk.rig.take_log();
-    desk.hear(&here(0x9a)).unwrap();
-    assert!(desk.dialled().is_some(), "whoever is next to us is dialled");
-}
-
-#[test]
 fn m_46_a_broken_connection_leaves_the_ring() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(2);
