@@ -8,6 +8,7 @@ mod cpu;
 mod datagram;
 mod echo;
 mod footprint;
+mod mesh;
 mod server;
 mod store;
 mod stream;
@@ -33,6 +34,8 @@ enum Bench {
     Stream(stream::Args),
     /// Durable writes: redb against fjall.
     Store(store::Args),
+    /// Durable blocks against bare redb, relaying against bare tokio, memory beside a slow reader.
+    Mesh(mesh::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
 }
@@ -46,6 +49,7 @@ fn main() -> anyhow::Result<()> {
     let table = match cli.bench {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
+        Bench::Mesh(args) => mesh::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
         Bench::Store(args) => match store::run(&args)? {
             Some(table) => table,
