@@ -305,6 +305,7 @@ fn stand_alone_verbs_need_no_agent() {
         "mesh outbox",
         "mesh read",
         "mesh get",
+        "mesh files",
         "mesh peers",
         "mesh known",
         "mesh gc",

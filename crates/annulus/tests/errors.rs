@@ -70,7 +70,9 @@ const PROVOKED: &[&str] = &[
     "the owner of the key gave no answer in time",
     "this agent does not run mesh",
     "is no address in the mesh, and no member of that name tells one",
-    "is longer than a message may be",
+    "was not received, as far as is known",
+    "nothing was heard from the recipient for as long as mesh.expiry",
+    "choose another file: it is there already",
     "cannot read the file …",
     "the same bytes were sent to the same node a short time ago",
     "there is no such message",
@@ -112,6 +114,9 @@ const CODES: &[&str] = &[
     "quota_full",
     "no_such_block",
     "no_such_message",
+    "bad_file",
+    "no_such_file",
+    "wrong_block",
 ];
 
 /// Codes that depend on a moment no test can hold: a full queue, a disk that fails, an agent on its way out, a fault of
@@ -465,21 +470,25 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
     let http = agent.http().to_string();
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    std::fs::File::create(path("long")).unwrap().set_len((16 << 20) + 1).unwrap();
     std::fs::write(path("short"), "hello").unwrap();
     let nid = "7".repeat(64);
     let send = |to: &str, name: &str| run(&["mesh", "send", to, &path(name), "--agent", &http]);
     let no_address = "is no address in the mesh, and no member of that name tells one";
     assert_error(&send("nobody", "short"), no_address, 1);
-    assert_error(&send(&nid, "long"), "is longer than a message may be", 1);
     assert_error(&send(&nid, "missing"), "cannot read the file …", 1);
     assert!(send(&nid, "short").status.success());
     assert_error(&send(&nid, "short"), "the same bytes were sent to the same node a short time ago", 1);
     assert_fails(&["mesh", "read", "99", "--agent", &http], "there is no such message", 1);
     assert_fails(&["mesh", "get", &nid, "--agent", &http], "there is no such block", 1);
+    let there = ["mesh", "get", &nid, "--output", &path("short"), "--agent", &http];
+    assert_fails(&there, "choose another file: it is there already", 1);
     let message = |to: &str, data: &str| format!("{{\"to\":\"{to}\",\"data_base64\":\"{data}\"}}");
     let long = |bytes: usize| message(&nid, &"A".repeat(bytes.div_ceil(3) * 4));
     let no_block = format!("/v1/mesh/blocks/{nid}");
+    let file = |blocks: &[&str]| {
+        let blocks = serde_json::to_string(blocks).unwrap();
+        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":{blocks}}}")
+    };
     let messages = "/v1/mesh/messages";
     let cases: &[(&str, &str, &str, u16, &str)] = &[
         ("POST", messages, &message("nobody", "aGVsbG8="), 400, "bad_address"),
@@ -491,11 +500,37 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
         ("GET", "/v1/mesh/inbox/99", "", 404, "no_such_message"),
         ("GET", "/v1/mesh/inbox/first", "", 404, "no_such_message"),
         ("GET", &no_block, "", 404, "no_such_block"),
+        ("POST", "/v1/mesh/files", &file(&[]), 400, "bad_file"),
+        ("GET", &format!("/v1/mesh/files/{nid}"), "", 404, "no_such_file"),
     ];
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+#[test]
+fn what_nobody_receives_is_shown_as_not_received() {
+    let agent = Agent::start(&["--services", "mesh", "--set", "mesh.expiry=1s"]);
+    let http = agent.http().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::File::create(path("long")).unwrap().set_len(16 << 20).unwrap();
+    std::fs::write(path("short"), "hello").unwrap();
+    let nid = "7".repeat(64);
+    let short = ["mesh", "send", &nid, &path("short"), "--receipt", "--agent", &http];
+    assert_fails(&short, "was not received, as far as is known", 1);
+    let long = ["mesh", "send", &nid, &path("long"), "--agent", &http];
+    assert_fails(&long, "nothing was heard from the recipient for as long as mesh.expiry", 1);
+    let offer =
+        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":[\"{nid}\"]}}");
+    let (status, answer) =
+        agent.request("POST", "/v1/mesh/files", &["Content-Type: application/json"], &offer);
+    assert_eq!(status, 200, "{answer}");
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let block = format!("/v1/mesh/files/{}/blocks/0?to={nid}", answer["file"].as_str().unwrap());
+    let (status, text) = agent.request("PUT", &block, &["Content-Type: application/octet-stream"], "other");
+    assert_api_error(status, &text, 409, "wrong_block");
 }
 
 #[test]

@@ -114,10 +114,7 @@ fn a_receipt_is_shown_in_the_outbox() {
     assert_eq!(line["hash"], answer["hash"]);
     // What was put around it to ask for the receipt is in the block, and not in the message.
     assert_eq!(bytes(blue, &["mesh", "read", &line["number"].to_string()]), b"please confirm");
-    wait_until("the receipt comes", || {
-        let outbox = red.json(&["mesh", "outbox"]);
-        (outbox[0]["state"] == "delivered").then_some(())
-    });
+    assert_eq!(answer["state"], "delivered", "it has waited for that");
     assert!(red.stdout(&["mesh", "outbox"]).contains("delivered"));
 }
 
@@ -253,4 +250,109 @@ fn people_see_tables_and_an_inbox_that_fills() {
     assert!(red.stdout(&["mesh", "inbox"]).starts_with("N"));
     assert!(blue.stdout(&["mesh", "outbox"]).starts_with("N"));
     assert!(red.stdout(&["mesh", "gc"]).contains("threw away"));
+}
+
+/// Bytes that no two places of have in common.
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..bytes.div_ceil(8)).flat_map(|_| next()).take(bytes).collect()
+}
+
+/// A field of `/proc/PID/status`, in KiB.
+fn memory_kib(agent: &Agent, field: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.child.id())).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with(field)).expect("there is such a field");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("it is a number")
+}
+
+#[test]
+fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
+    let network = Network::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (red_data, blue_data) = (path("red"), path("blue"));
+    let blue_ip = own_ip();
+    let mut red = network.start(network.seed, &["--data-dir", &red_data]);
+    let mut blue = network.start(blue_ip, &["--data-dir", &blue_data]);
+    wait_for_peers(&red, 1);
+    let to = nid(&blue);
+    let data = noise(40 << 20);
+    std::fs::write(path("long"), &data).unwrap();
+    let file = path("long");
+    let send = |agent: &Agent| {
+        let http = agent.http().to_string();
+        let mut command = annulus(&["mesh", "send", &to, &file, "--json", "--agent", &http]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+    };
+    let mut broken = send(&red);
+    let done = |agent: &Agent| agent.json(&["mesh", "files"])[0]["done"].as_u64();
+    wait_until("some of it is there", || (done(&blue)? >= 8).then_some(()));
+    // Everything breaks: the command, the sender and the recipient.
+    broken.kill().unwrap();
+    broken.wait().unwrap();
+    red.signal("KILL");
+    blue.signal("KILL");
+    (red.wait(), blue.wait());
+    let red = network.start(network.seed, &["--data-dir", &red_data]);
+    let blue = network.start(blue_ip, &["--data-dir", &blue_data]);
+    let answer = send(&red).wait_with_output().unwrap();
+    assert!(answer.status.success(), "{answer:?}");
+    let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!((&answer["state"], &answer["size"]), (&"delivered".into(), &data.len().into()), "{answer}");
+    let line = wait_for_message(&blue, &nid(&red));
+    assert_eq!((&line["is_file"], &line["hash"]), (&true.into(), &answer["file"]), "{line}");
+    assert_eq!(inbox(&blue).len(), 1);
+    let number = line["number"].to_string();
+    assert!(bytes(&blue, &["mesh", "read", &number]) == data, "from standard output");
+    blue.stdout(&["mesh", "get", line["hash"].as_str().unwrap(), "--output", &path("copy")]);
+    assert!(std::fs::read(path("copy")).unwrap() == data, "from a file");
+    assert_eq!(red.json(&["mesh", "outbox"])[0]["state"], "delivered");
+    assert_eq!(red.json(&["mesh", "files"]).as_array().unwrap().len(), 0, "nothing is under way any more");
+    assert!(blue.stdout(&["mesh", "files"]).contains("long"));
+    // The same file again costs one question.
+    let again = send(&red).wait_with_output().unwrap();
+    assert!(again.status.success(), "{again:?}");
+    blue.stdout(&["mesh", "read", &number, "--output", &path("last"), "--remove"]);
+    assert_eq!((inbox(&blue).len(), blue.json(&["mesh", "files"]).as_array().unwrap().len()), (0, 0));
+}
+
+/// A gibibyte through three agents, of which none may need memory for it. It takes a minute or more, 5 GB of disk, and:
+/// `cargo test --release -p annulus --test mesh a_gibibyte -- --ignored --nocapture`
+#[test]
+#[ignore = "needs 5 GB of disk and a minute"]
+fn a_gibibyte_needs_no_memory() {
+    let network = Network::new();
+    // Here, not in /tmp, which may be memory.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let start = |ip, name: &str| network.start(ip, &["--data-dir", &path(name), "--set", "mesh.max=4"]);
+    let agents = [start(network.seed, "a"), start(own_ip(), "b"), start(own_ip(), "c")];
+    agents.iter().for_each(|agent| wait_for_peers(agent, 2));
+    let part = noise(64 << 20);
+    let mut file = std::fs::File::create(path("long")).unwrap();
+    for number in 0..16u8 {
+        file.write_all(&[number; 7]).unwrap();
+        file.write_all(&part[7..]).unwrap();
+    }
+    drop(file);
+    let begin = std::time::Instant::now();
+    let to = nid(&agents[2]);
+    let answer = agents[0].json(&["mesh", "send", &to, &path("long")]);
+    let sent = begin.elapsed();
+    assert_eq!((&answer["state"], &answer["size"]), (&"delivered".into(), &(1u64 << 30).into()));
+    agents[2].stdout(&["mesh", "get", answer["file"].as_str().unwrap(), "--output", &path("copy")]);
+    let same = std::process::Command::new("cmp").args([path("long"), path("copy")]).status().unwrap();
+    assert!(same.success());
+    for agent in &agents {
+        let (peak, now) = (memory_kib(agent, "VmHWM"), memory_kib(agent, "VmRSS"));
+        println!("resident {} MiB, at most {} MiB", now >> 10, peak >> 10);
+        assert!(peak < 256 << 10, "{peak} KiB");
+    }
+    println!("1 GiB in {:.1} s, {:.1} MiB/s", sent.as_secs_f64(), 1024.0 / sent.as_secs_f64());
 }

@@ -9,6 +9,7 @@ mod datagram;
 mod echo;
 mod footprint;
 mod members;
+mod mesh;
 mod route;
 mod server;
 mod store;
@@ -43,6 +44,8 @@ enum Bench {
     Token(token::Args),
     /// Routed messages and joins on loopback, against a JSON object on a TCP connection of its own.
     Route(route::Args),
+    /// Durable blocks against bare redb, relaying against bare tokio, memory beside a slow reader.
+    Mesh(mesh::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
     /// Instructions per ping, bytes on the wire, memory per member: `members` against foca.
@@ -59,6 +62,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
         Bench::Token(args) => token::run(&args)?,
+        Bench::Mesh(args) => mesh::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
         Bench::Members(args) => match members::run(&args)? {
             Some(table) => table,

@@ -42,6 +42,16 @@ fn whoever_was_away_gets_its_messages_on_return() {
 }
 
 #[test]
+fn any_single_node_may_die_and_the_rest_stays_one_network() {
+    for (seed, deaths) in [(1, 1), (2, 1), (3, 6)] {
+        let scenario = MeshScenario { nodes: 60, peers_max: 6, deaths, ..MeshScenario::default() };
+        let report = run(&scenario, seed, Lines::default());
+        assert_eq!(report.violation, None, "seed {seed}");
+        assert_eq!((number(&report, "delivered"), number(&report, "cut_nodes")), (100.0, 0.0), "{report:?}");
+    }
+}
+
+#[test]
 fn a_swarm_violates_nothing_and_every_run_repeats() {
     let swarm =
         MeshScenario { nodes: 16, messages: 60, settle_seconds: 900, swarm: true, ..MeshScenario::default() };

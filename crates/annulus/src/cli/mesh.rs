@@ -2,6 +2,7 @@
 
 mod boxes;
 mod send;
+mod upload;
 
 use serde_json::{Value, json};
 
@@ -25,14 +26,10 @@ enum Verb {
     Inbox(boxes::Inbox),
     Outbox(boxes::Outbox),
     Read(boxes::Read),
-    /// Write the bytes under a hash to standard output.
-    #[command(
-        after_help = "Example:\n  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7"
-    )]
-    Get {
-        /// As inbox and outbox show it with --json.
-        hash: String,
-    },
+    Get(boxes::Get),
+    /// Show the files under way, and those that have come.
+    #[command(after_help = "Example:\n  annulus mesh files")]
+    Files,
     /// Show the nodes that this one is connected to.
     #[command(after_help = "Example:\n  annulus mesh peers")]
     Peers,
@@ -54,10 +51,8 @@ impl Mesh {
             Verb::Inbox(verb) => verb.run(client, output),
             Verb::Outbox(verb) => verb.run(client, output),
             Verb::Read(verb) => verb.run(client, output),
-            Verb::Get { hash } => {
-                let path = format!("/v1/mesh/blocks/{}", super::client::escaped(&hash));
-                output.bytes(&client.bytes(&path)?)
-            }
+            Verb::Get(verb) => verb.run(client, output),
+            Verb::Files => files(client, output),
             Verb::Peers => peers(client, output),
             Verb::Known => known(client, output),
             Verb::Gc => gc(client, output),
@@ -90,6 +85,17 @@ fn peers(client: &Client, output: &Output) -> anyhow::Result<()> {
         vec![text(peer, "nid"), text(peer, "ip"), peer["port"].to_string(), text(peer, "direction")]
     };
     show(&client.get("/v1/mesh/peers")?, &["NID", "IP", "PORT", "DIRECTION"], row, output);
+    Ok(())
+}
+
+fn files(client: &Client, output: &Output) -> anyhow::Result<()> {
+    let row = |file: &Value| {
+        let way = if file["is_outgoing"] == true { "out" } else { "in" };
+        let part = format!("{} of {} blocks", file["done"], file["blocks"]);
+        let size = file["size"].to_string();
+        vec![short(file, "file"), way.to_owned(), short(file, "peer"), size, part, text(file, "name")]
+    };
+    show(&client.get("/v1/mesh/files")?, &["FILE", "WAY", "PEER", "SIZE", "DONE", "NAME"], row, output);
     Ok(())
 }
 

@@ -34,17 +34,6 @@ impl Output {
         }
     }
 
-    /// Writes bytes as they are.
-    pub(crate) fn bytes(&self, bytes: &[u8]) -> anyhow::Result<()> {
-        use std::io::Write as _;
-        let mut stdout = std::io::stdout().lock();
-        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-            // As for a line: a reader that has gone away wants no more.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-            written => Ok(written?),
-        }
-    }
-
     /// Prints a JSON value on one line.
     pub(crate) fn json(&self, value: &Value) {
         self.line(value.to_string());

@@ -2,12 +2,14 @@
 
 #![expect(unused_qualifications, reason = "the description of parameters is generated")]
 
+mod files;
+
 use annulus_core::node::{Command, PartCommand, Reply};
-use annulus_core::w3w::{self, DATA_BYTES_MAX, Form, Key, Nid, read_form};
+use annulus_core::w3w::{self, DATA_BYTES_MAX, Key, Nid};
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
     let messages = OpenApiRouter::new().routes(routes!(send)).layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
     OpenApiRouter::new()
         .merge(messages)
+        .merge(files::routes())
         .routes(routes!(status))
         .routes(routes!(inbox))
         .routes(routes!(outbox))
@@ -249,7 +252,7 @@ async fn outbox(
     }
 }
 
-/// What the sender of a message wrote, without what was put around it to ask for a receipt.
+/// What the sender of a message wrote, without what was put around it to ask for a receipt; a file as a stream.
 #[utoipa::path(get, path = "/v1/mesh/inbox/{number}",
     params(("number" = String, Path, description = "As the inbox shows it.")),
     responses(
@@ -257,18 +260,18 @@ async fn outbox(
         (status = 404, description = "There is no such message, or no mesh.", body = ErrorBody),
         (status = 500, description = "The bytes are spoilt.", body = ErrorBody),
     ))]
-async fn payload(State(api): State<Api>, Path(number): Path<String>) -> Result<impl IntoResponse, ApiError> {
+async fn payload(State(api): State<Api>, Path(number): Path<String>) -> Result<Response, ApiError> {
     let number: u64 = number.parse().map_err(|_| refused(&w3w::Reply::NoSuchMessage))?;
     let lines = received(&api, number).await?;
     let Some(line) = lines.first().filter(|line| line.number == number) else {
         return Err(refused(&w3w::Reply::NoSuchMessage));
     };
-    let data = data(&api, line.key).await?;
-    let bytes = match read_form(&data) {
-        Form::Plain(payload) | Form::Ask { payload, .. } => payload.to_vec(),
-        _ => data.to_vec(),
-    };
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes))
+    if line.is_file {
+        let file = line.key;
+        return files::stream(api, file).await;
+    }
+    let bytes = files::payload(&data(&api, line.key).await?);
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
 /// Which message.
@@ -301,7 +304,7 @@ async fn remove(
     }
 }
 
-/// The bytes under a hash, checked against it.
+/// The bytes under a hash, checked against it: those of a message, or a file that has come.
 #[utoipa::path(get, path = "/v1/mesh/blocks/{hash}",
     params(("hash" = String, Path, description = "64 lower-case hexadecimal digits.")),
     responses(
@@ -309,10 +312,17 @@ async fn remove(
         (status = 404, description = "There is no such block, or no mesh.", body = ErrorBody),
         (status = 500, description = "The bytes are spoilt.", body = ErrorBody),
     ))]
-async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<impl IntoResponse, ApiError> {
+async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Response, ApiError> {
     let key: Key = hash.parse().map_err(|_| refused(&w3w::Reply::NoSuchBlock))?;
-    let bytes = data(&api, key).await?.to_vec();
-    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes))
+    match ask(&api, w3w::Command::Get { key }).await? {
+        w3w::Reply::Block(data) => {
+            Ok(([(header::CONTENT_TYPE, "application/octet-stream")], data.to_vec()).into_response())
+        }
+        w3w::Reply::NoSuchBlock => {
+            files::stream(api, key).await.map_err(|_| refused(&w3w::Reply::NoSuchBlock))
+        }
+        other => Err(refused(&other)),
+    }
 }
 
 /// A node that this one is connected to.
@@ -463,7 +473,7 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             StatusCode::PAYLOAD_TOO_LARGE,
             "message_too_long",
             format!("a message has at most {data_bytes_max} bytes"),
-            "send it in parts, or send where to find it",
+            "send it as a file: POST /v1/mesh/files",
         ),
         R::StoreFailed { fault } => (
             StatusCode::INSUFFICIENT_STORAGE,
@@ -476,6 +486,24 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             "no_such_block",
             "there is no such block".to_owned(),
             "`annulus mesh inbox` and `annulus mesh outbox` show the hashes",
+        ),
+        R::BadManifest => (
+            StatusCode::BAD_REQUEST,
+            "bad_file",
+            "size, block_bytes and blocks do not fit together, or the recipient is this node".to_owned(),
+            "give the hash of every block, and blocks that fit into a message",
+        ),
+        R::NoSuchFile => (
+            StatusCode::NOT_FOUND,
+            "no_such_file",
+            "there is no such file under way".to_owned(),
+            "`annulus mesh outbox` shows whether it was received; send it again to go on",
+        ),
+        R::WrongBlock => (
+            StatusCode::CONFLICT,
+            "wrong_block",
+            "these are not the bytes that were offered: the file has changed".to_owned(),
+            "send the file again, as it is now",
         ),
         R::NoSuchMessage => (
             StatusCode::NOT_FOUND,

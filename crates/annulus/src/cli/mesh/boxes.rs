@@ -1,9 +1,13 @@
 //! `annulus mesh inbox`, `outbox` and `read`.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::{short, text, time};
-use crate::cli::client::Client;
+use crate::cli::client::{Client, escaped};
 use crate::cli::output::{BAD, DIM, GOOD, Output};
 
 /// The headings of the inbox.
@@ -37,19 +41,10 @@ impl Inbox {
                 next = line["number"].as_u64().unwrap_or_default() + 1;
                 output.line(if output.json { line.to_string() } else { row(line).join("  ") });
             }
-            let came = |data: &str| {
-                let event: Value = serde_json::from_str(data).unwrap_or_default();
-                event["protocol"] == "mesh" && event["event"] == "message_received"
-            };
-            loop {
-                match events.next()? {
-                    Some(event) if event.kind == "missed" || came(&event.data) => break,
-                    Some(_) => {}
-                    None => anyhow::bail!(
-                        "the agent has ended the stream: it is stopping; start it again and retry"
-                    ),
-                }
-            }
+            events.wait(|event| {
+                let is_news = event["event"] == "message_received" || event["event"] == "file_received";
+                event["protocol"] == "mesh" && is_news
+            })?;
         }
     }
 }
@@ -77,14 +72,17 @@ impl Outbox {
     }
 }
 
-/// Write a message to standard output, as its sender wrote it.
+/// Write a message or a file to standard output, as its sender wrote it.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh read 0
-  annulus mesh read 3 --remove > report.pdf")]
+  annulus mesh read 3 --output report.pdf --remove")]
 pub(super) struct Read {
     /// Its number in the inbox.
     number: u64,
+    /// Write it to this file instead, which must not exist; nothing is left there if it does not arrive whole.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
     /// Take it out of the inbox afterwards.
     #[arg(long)]
     remove: bool,
@@ -92,12 +90,65 @@ pub(super) struct Read {
 
 impl Read {
     pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
-        output.bytes(&client.bytes(&format!("/v1/mesh/inbox/{}", self.number))?)?;
+        let path = format!("/v1/mesh/inbox/{}", self.number);
+        match &self.output {
+            Some(file) => download(client, &path, file, output)?,
+            None => copy(client, &path)?,
+        }
         if self.remove {
             client.post("/v1/mesh/inbox/remove", &json!({ "number": self.number }))?;
         }
         Ok(())
     }
+}
+
+/// Writes the bytes under a hash, of a message or a file.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7
+  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7 --output copy")]
+pub(super) struct Get {
+    /// As inbox and outbox show it with --json.
+    hash: String,
+    /// Write it to this file instead, which must not exist; nothing is left there if it does not arrive whole.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Get {
+    pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
+        let path = format!("/v1/mesh/blocks/{}", escaped(&self.hash));
+        match &self.output {
+            Some(file) => download(client, &path, file, output),
+            None => copy(client, &path),
+        }
+    }
+}
+
+/// Copies to standard output, part by part.
+fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let copied = client.copy(path, &mut stdout).map(drop).and_then(|()| Ok(stdout.flush()?));
+    copied.or_else(|error| match error.downcast_ref::<std::io::Error>() {
+        // A reader that has gone away wants no more, and that is no fault.
+        Some(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        _ => Err(error),
+    })
+}
+
+/// Copies to a new file that appears only when it is whole.
+fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write {}; choose another file", file.display());
+    if file.exists() {
+        anyhow::bail!("cannot write {}; choose another file: it is there already", file.display());
+    }
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut part = tempfile::NamedTempFile::new_in(dir).with_context(cannot)?;
+    let copied = client.copy(path, &mut part)?;
+    part.persist_noclobber(file).with_context(cannot)?;
+    let answer = json!({ "file": file, "bytes": copied });
+    output.done(&answer, &format!("wrote {copied} bytes to {}", file.display()));
+    Ok(())
 }
 
 /// A whole list from a number on: the agent gives it in parts.
