@@ -59,7 +59,7 @@ impl ApiError {
             StatusCode::NOT_FOUND,
             "no_such_service",
             format!("this agent does not run {name}"),
-            format!("start it with --services {name}"),
+            format!("start it with {name} in its list of --services (node.services)"),
         )
     }
 }
