@@ -49,6 +49,9 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
     let http = listener.local_addr()?;
     let shared = shared(settings, name, data.identity, node.clone(), http, leaving);
     tracing::info!(name = shared.name, id = %data.identity.id(), http = %shared.http, "agent started");
+    if shared.services.is_empty() {
+        tracing::warn!("this agent runs nothing but its API: name services with --services (node.services)");
+    }
     for service in &shared.services {
         let addresses: Vec<String> =
             service.addresses.iter().map(|at| format!("{}/{}", at.addr, at.transport)).collect();

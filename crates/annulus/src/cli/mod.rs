@@ -118,7 +118,7 @@ pub(crate) struct UsageError(pub(crate) String);
 fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let client = || Client::new(agent);
     match verb {
-        Verb::Agent(verb) => verb.run()?,
+        Verb::Agent(verb) => verb.run(output.json)?,
         Verb::Info(verb) => verb.run(&client(), output)?,
         Verb::Monitor(verb) => verb.run(&client(), output)?,
         Verb::Members(verb) => verb.run(&client(), output)?,
