@@ -290,7 +290,8 @@ impl Spread {
         };
         Self {
             count: values.len(),
-            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            // The sum of nothing is -0.0, which looks as if it meant something.
+            mean: (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64,
             p50: at(0.5),
             p99: at(0.99),
             max: at(1.0),
