@@ -5,6 +5,8 @@ mod jitterbug_datagram;
 mod jitterbug_frame;
 mod jitterbug_life;
 mod jitterbug_stream;
+mod members_datagram;
+mod members_life;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
@@ -26,6 +28,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "jitterbug_frame", run: jitterbug_frame::run },
     Target { name: "jitterbug_life", run: jitterbug_life::run },
     Target { name: "jitterbug_stream", run: jitterbug_stream::run },
+    Target { name: "members_datagram", run: members_datagram::run },
+    Target { name: "members_life", run: members_life::run },
     Target { name: "node_life", run: ping_life::run_node },
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },

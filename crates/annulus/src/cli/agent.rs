@@ -18,7 +18,9 @@ pub(crate) struct AgentVerb {
 }
 
 impl AgentVerb {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    /// Runs the node; for a program the log is JSON too.
+    pub(crate) fn run(mut self, json: bool) -> anyhow::Result<()> {
+        self.settings.set.extend(json.then(|| "log.format=json".to_owned()));
         crate::agent::run(&self.settings.load()?)
     }
 }

@@ -1,6 +1,6 @@
 //! Talking to an agent over HTTP.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -72,6 +72,35 @@ impl Client {
         self.json(self.posting(path).send(body.to_string()))
     }
 
+    /// What the agent answers to bytes that are put somewhere.
+    pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> anyhow::Result<Value> {
+        let request = self
+            .http
+            .put(self.url(path))
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/octet-stream");
+        self.json(request.send(bytes))
+    }
+
+    /// Copies the bytes that the agent answers to a GET, as they come; how many they are.
+    pub(crate) fn copy(&self, path: &str, to: &mut impl Write) -> anyhow::Result<u64> {
+        let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
+        let response = self.reached(request.call())?;
+        if !response.status().is_success() {
+            return Err(refused(response));
+        }
+        let mut from = response.into_body().into_reader();
+        let (mut part, mut copied) = (vec![0; 1 << 16], 0);
+        loop {
+            let read = from.read(&mut part).context("the agent's answer broke off")?;
+            if read == 0 {
+                return Ok(copied);
+            }
+            to.write_all(&part[..read])?;
+            copied += read as u64;
+        }
+    }
+
     /// The agent's events, behind `last` if given, until it ends the stream.
     pub(crate) fn events(&self, last: Option<&str>) -> anyhow::Result<Events> {
         let mut request = self.http.get(self.url("/v1/events")).header("Authorization", self.authorization());
@@ -131,6 +160,20 @@ pub(crate) fn escaped(text: &str) -> String {
         .collect()
 }
 
+/// Whether the agent said no with this code.
+pub(crate) fn is_refused(error: &anyhow::Error, code: &str) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == code)
+}
+
+/// The agent said no.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}: {hint}")]
+struct Refused {
+    code: String,
+    message: String,
+    hint: String,
+}
+
 /// What the agent said when it said no.
 fn refused(mut response: Response<Body>) -> anyhow::Error {
     let status = response.status();
@@ -140,8 +183,11 @@ fn refused(mut response: Response<Body>) -> anyhow::Error {
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
-    match (body["error"]["message"].as_str(), body["error"]["hint"].as_str()) {
-        (Some(message), Some(hint)) => anyhow!("{message}: {hint}"),
+    let text = |key: &str| body["error"][key].as_str().map(str::to_owned);
+    match (text("message"), text("hint")) {
+        (Some(message), Some(hint)) => {
+            Refused { code: text("code").unwrap_or_default(), message, hint }.into()
+        }
         _ => anyhow!("the agent answers {status}; is it one of annulus? check --agent"),
     }
 }
@@ -171,6 +217,16 @@ impl Events {
             return Err(refused(response));
         }
         Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    }
+
+    /// Waits for an event of this kind, or for the news that some were missed.
+    pub(crate) fn wait(&mut self, mut is_it: impl FnMut(&Value) -> bool) -> anyhow::Result<()> {
+        while let Some(event) = self.next()? {
+            if event.kind == "missed" || is_it(&serde_json::from_str(&event.data).unwrap_or_default()) {
+                return Ok(());
+            }
+        }
+        bail!("the agent has ended the stream: it is stopping; start it again and retry")
     }
 
     /// The next event; `None` if the agent has ended the stream.

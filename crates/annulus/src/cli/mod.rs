@@ -11,6 +11,7 @@ mod decode;
 mod demo;
 mod info;
 mod members;
+mod mesh;
 mod monitor;
 mod output;
 mod ping;
@@ -59,6 +60,7 @@ enum Verb {
     Listen(route::Listen),
     Ring(route::Ring),
     Tables(route::Tables),
+    Mesh(mesh::Mesh),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -116,7 +118,7 @@ pub(crate) struct UsageError(pub(crate) String);
 fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let client = || Client::new(agent);
     match verb {
-        Verb::Agent(verb) => verb.run()?,
+        Verb::Agent(verb) => verb.run(output.json)?,
         Verb::Info(verb) => verb.run(&client(), output)?,
         Verb::Monitor(verb) => verb.run(&client(), output)?,
         Verb::Members(verb) => verb.run(&client(), output)?,
@@ -132,6 +134,7 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Listen(verb) => verb.run(&client(), output)?,
         Verb::Ring(verb) => verb.run(&client(), output)?,
         Verb::Tables(verb) => verb.run(&client(), output)?,
+        Verb::Mesh(verb) => verb.run(&client(), output)?,
         Verb::Ping(verb) => verb.run(&client(), output)?,
         Verb::Config(verb) => verb.run(output)?,
         Verb::Completions(verb) => verb.run::<Cli>(),

@@ -172,6 +172,7 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
             return answer;
         }
         assert!(begin.elapsed() < PATIENCE, "waited too long until {what}");
-        std::thread::yield_now();
+        // What is waited for needs the processor more than who waits.
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -315,6 +315,10 @@ impl Swim {
             out.reply(request, Reply::Done);
         }
         self.answer_handed(out);
+        if self.selection.is_empty() {
+            // SF-16: the last one who could have heard it is gone.
+            self.end_waiting(&Reply::Done, out);
+        }
         if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
             self.time_gossip(now);
         }
@@ -343,7 +347,7 @@ impl Swim {
             return Err(Refusal::Reject("a packet of another ring"));
         }
         // The same node may come as 10.0.0.1 and as ::ffff:10.0.0.1: addresses have one form here.
-        let packet = Packet { addr: Addr::from(from).socket(), sender: head.from };
+        let mut packet = Packet::new(Addr::from(from).socket(), head.from);
         if head.from == self.id {
             return self.own_packet(&packet, out);
         }
@@ -352,7 +356,7 @@ impl Swim {
             match message {
                 Ok(message) => {
                     if !core::mem::replace(&mut taken, true) {
-                        self.heard(&packet, out);
+                        self.heard(&mut packet, out);
                     }
                     self.message(now, &packet, message, out);
                 }

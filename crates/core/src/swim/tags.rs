@@ -66,20 +66,27 @@ impl Services {
     }
 }
 
-/// The metadata would be larger than a packet is to carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)"
-)]
-pub struct TagsTooLarge;
+/// Why a name and tags cannot be metadata.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TagsError {
+    /// The metadata would be larger than a packet is to carry.
+    #[error(
+        "name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)"
+    )]
+    TooLarge,
+    /// A text would do something to the terminals it is shown on.
+    #[error("{0:?} has a control character in it: names and tags are for people to read, leave it out")]
+    Control(String),
+}
 
 impl Tags {
     /// The metadata: form 1, then name, and each key and value in order, all with a byte of length in front. The
     /// services, if there are any, come first, under the empty key.
     ///
     /// # Errors
-    /// If it would be over 512 bytes, or a text over 255.
-    pub fn encode(&self) -> Result<Vec<u8>, TagsTooLarge> {
+    /// If it would be over 512 bytes, or a text over 255, or a text has control characters. What others have encoded
+    /// may have them all the same: whoever shows it escapes them.
+    pub fn encode(&self) -> Result<Vec<u8>, TagsError> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, META_BYTES_MAX);
         writer.u8(FORM);
@@ -87,10 +94,13 @@ impl Tags {
         let services = [SERVICES_KEY, &services].into_iter().filter(|_| !services.is_empty());
         let tags = self.tags.iter().flat_map(|(key, value)| [key.as_str(), value]);
         for text in core::iter::once(self.name.as_str()).chain(services).chain(tags) {
-            writer.u8(u8::try_from(text.len()).map_err(|_| TagsTooLarge)?);
+            if text.chars().any(char::is_control) {
+                return Err(TagsError::Control(text.to_owned()));
+            }
+            writer.u8(u8::try_from(text.len()).map_err(|_| TagsError::TooLarge)?);
             writer.bytes(text.as_bytes());
         }
-        writer.finish().map_err(|_| TagsTooLarge)?;
+        writer.finish().map_err(|_| TagsError::TooLarge)?;
         Ok(bytes)
     }
 

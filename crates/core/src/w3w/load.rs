@@ -107,7 +107,7 @@ impl Mesh {
                     self.known.merge(KnownNode { ip: ip.into(), seen_at }, now.wall.as_seconds());
                 }
             }
-            _ => self.take_in_file(key, value),
+            _ => self.take_in_file(now, key, value),
         }
     }
 

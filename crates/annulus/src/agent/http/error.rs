@@ -38,6 +38,11 @@ impl ApiError {
         Self { status: status.as_u16(), code, message: message.into(), hint: hint.into() }
     }
 
+    /// As it stands in the body of a response.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::json!({ "error": self }).to_string()
+    }
+
     /// The node has ended or is about to.
     pub(crate) fn stopping() -> Self {
         Self::new(
@@ -54,7 +59,7 @@ impl ApiError {
             StatusCode::NOT_FOUND,
             "no_such_service",
             format!("this agent does not run {name}"),
-            format!("start it with --services {name}"),
+            format!("start it with {name} in its list of --services (node.services)"),
         )
     }
 }

@@ -29,7 +29,7 @@ fn admit(api: &Api, request: &Request) -> Result<(), ApiError> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         check_same_site(headers)?;
     }
-    // No other method takes a body; whoever uses one where it does not belong is told that, not about its body.
+    // A page of another site can send no other method that changes something without asking first.
     if request.method() == Method::POST {
         check_content_type(headers)?;
     }
@@ -53,7 +53,7 @@ fn check_token(headers: &HeaderMap, token: &str) -> Result<(), ApiError> {
 /// at loopback.
 fn check_host(request: &Request) -> Result<(), ApiError> {
     let named = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let mut named = named.chain(request.uri().authority().map(|authority| authority.as_str())).peekable();
+    let mut named = named.chain(request.uri().authority().map(axum::http::uri::Authority::as_str)).peekable();
     let wrong = if named.peek().is_none() { Some("") } else { named.find(|host| !is_loopback(host)) };
     let Some(host) = wrong else { return Ok(()) };
     Err(ApiError::new(
@@ -91,6 +91,7 @@ fn check_same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
+/// A page of another site can send forms and plain text without asking, but neither JSON nor a PUT of bytes.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
     if kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {

@@ -8,6 +8,7 @@ mod events;
 mod guard;
 mod info;
 mod members;
+mod mesh;
 mod messages;
 mod ping;
 mod route;
@@ -89,6 +90,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(events::routes())
         .merge(members::routes())
         .merge(messages::routes())
+        .merge(mesh::routes())
         .merge(ping::routes())
         .merge(route::routes())
         .merge(token::routes())

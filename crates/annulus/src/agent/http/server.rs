@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::StatusCode;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -14,7 +15,9 @@ use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// The most connections. One more waits until one ends.
+use super::error::ApiError;
+
+/// The most connections. One more is told so and closed: whoever holds all of them must not make others wait.
 const CONNECTIONS_MAX: usize = 256;
 
 /// How long the head of a request may take, and how long a connection may wait for the next one.
@@ -35,16 +38,20 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, mut leaving: watch
     let under_way = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener) => accepted,
             _ = leaving.wait_for(|leaving| *leaving) => break,
         };
-        let (stream, place) = match accepted {
-            Ok(accepted) => accepted,
+        let stream = match accepted {
+            Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "cannot take an HTTP connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            refuse(&stream);
+            continue;
         };
         let service = TowerToHyperService::new(app.clone());
         let connection = http1::Builder::new()
@@ -63,14 +70,25 @@ pub(crate) async fn serve(listener: TcpListener, app: Router, mut leaving: watch
     under_way.shutdown().await;
 }
 
-/// The next connection, once there is a place for it.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+/// The next connection.
+async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     let (stream, _) = listener.accept().await?;
     stream.set_nodelay(true)?;
     sockopt::set_tcp_user_timeout(&stream, UNREAD_TIMEOUT.as_millis() as u32)?;
-    Ok((stream, place))
+    Ok(stream)
+}
+
+/// Says that there is no place, without waiting for the request: a new connection takes that much at once.
+fn refuse(stream: &TcpStream) {
+    let message = format!("this agent has {CONNECTIONS_MAX} clients already");
+    let hint = "close some of them, and try again";
+    let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_clients", message, hint);
+    let body = error.to_json();
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    // If it does not take it, it has gone.
+    let _ = stream.try_write((head + &body).as_bytes());
 }

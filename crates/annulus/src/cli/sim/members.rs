@@ -228,6 +228,7 @@ struct Summary {
     messages_per_node_per_second: f64,
     bytes_per_node_per_second: f64,
     unprobed_periods_max: u32,
+    broadcasts_refused: u64,
     converged: bool,
     converged_seconds: Spread,
     trace_hash: String,
@@ -257,6 +258,7 @@ impl Summary {
             messages_per_node_per_second: mean(|run| run.messages_rate),
             bytes_per_node_per_second: mean(|run| run.bytes_rate),
             unprobed_periods_max: runs.iter().map(|run| run.unprobed_periods_max).max().unwrap_or(0),
+            broadcasts_refused: runs.iter().map(|run| run.broadcasts_refused).sum(),
             converged: runs.iter().all(|run| run.converged),
             converged_seconds: Spread::new(runs.iter().filter_map(|run| run.converged_seconds)),
             // One run: its hash. Many: the hash of their hashes.
@@ -288,7 +290,8 @@ impl Spread {
         };
         Self {
             count: values.len(),
-            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            // The sum of nothing is -0.0, which looks as if it meant something.
+            mean: (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64,
             p50: at(0.5),
             p99: at(0.99),
             max: at(1.0),

@@ -162,7 +162,9 @@ fn s_7_name_and_tags_are_metadata() {
         tags: [("k".into(), "v".repeat(255)), ("l".into(), "v".repeat(99))].into(),
         ..Tags::default()
     };
-    assert_eq!(large.encode(), Err(TagsTooLarge));
+    assert_eq!(large.encode(), Err(TagsError::TooLarge));
+    let rude = Tags { name: "\u{1b}[2Jroot".into(), ..Tags::default() };
+    assert_eq!(rude.encode(), Err(TagsError::Control(rude.name)));
 }
 
 #[test]
