@@ -1,6 +1,9 @@
 //! One file per target; [`TARGETS`] is the list of them.
 
 mod id_parse;
+mod mesh_datagram;
+mod mesh_life;
+mod mesh_stream;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
@@ -18,6 +21,9 @@ pub struct Target {
 /// All targets, by name.
 pub const TARGETS: &[Target] = &[
     Target { name: "id_parse", run: id_parse::run },
+    Target { name: "mesh_datagram", run: mesh_datagram::run },
+    Target { name: "mesh_life", run: mesh_life::run },
+    Target { name: "mesh_stream", run: mesh_stream::run },
     Target { name: "node_life", run: ping_life::run_node },
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+pub(crate) mod mesh;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};

@@ -128,7 +128,7 @@ impl Mesh {
         self.counters.messages_sent += 1;
         if to == self.own {
             // MA-44: no network between us and ourselves.
-            self.received.add(seen, now.mono, now.mono + self.config.expiry);
+            self.received.add(seen, now.mono, now.mono + self.config.seen_window());
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
