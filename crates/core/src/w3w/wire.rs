@@ -80,9 +80,8 @@ fn decimal(text: &[u8]) -> Option<u32> {
     if text.len() > 5 || !matches!(text, [b'0'] | [b'1'..=b'9', ..]) {
         return None;
     }
-    text.iter().try_fold(0, |number: u32, &byte| {
-        byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0'))
-    })
+    text.iter()
+        .try_fold(0, |number: u32, &byte| byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0')))
 }
 
 /// The frame of a HERE.
