@@ -2,12 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
-<<<<<<< HEAD
 pub(crate) mod foreign;
-pub(crate) mod ring;
-=======
 pub(crate) mod mesh;
->>>>>>> work-mesh
+pub(crate) mod ring;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};

@@ -28,7 +28,9 @@ pub(super) fn run_telling<S: Scenario>(
 ) -> anyhow::Result<ExitCode> {
     let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
     if is_stdout(&common.trace) && is_stdout(&common.trace_json) {
-        return Err(UsageError("only one trace can go to standard output: write the other to a file".into()).into());
+        return Err(
+            UsageError("only one trace can go to standard output: write the other to a file".into()).into()
+        );
     }
     let first = common.first_seed();
     if common.seed.is_none() {
