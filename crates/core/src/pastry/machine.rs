@@ -132,6 +132,8 @@ pub struct Pastry {
     pub(super) window: Window,
     pub(super) join: Join,
     pub(super) next_seed: usize,
+    /// When this node found its place among others.
+    pub(super) joined: Option<Instant>,
     /// Nodes that `members` named while this one has not joined.
     pub(super) named: Vec<(Id, SocketAddr)>,
     pub(super) periods: Periods,
@@ -184,6 +186,7 @@ impl Pastry {
             window: Window::new(config.window_max),
             join: Join::new(),
             next_seed: 0,
+            joined: None,
             named: Vec::new(),
             periods: Periods::default(),
             shown: Vec::new(),
