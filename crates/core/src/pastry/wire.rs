@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::contact::{Contact, Incarnation, Versions};
 use super::message::{
-    About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag, TablesSent,
-    Wanted,
+    About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
+    TablesSent, Wanted,
 };
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
