@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,8 +19,11 @@ const PROVOKED: &[&str] = &[
     "unexpected argument … found",
     "unknown key … in …: did you mean …",
     "… = … in …: give …",
+    "… = … in …: use only …",
+    "invalid value … for …",
     "write it as section.key=VALUE",
     "cannot read the configuration file …",
+    "is no text in UTF-8",
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "route.leaf_set_max is …: it must be even",
@@ -31,6 +35,7 @@ const PROVOKED: &[&str] = &[
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
+    "cannot write …; choose another file",
     "cannot write …; choose another file, or add --force",
     "another process uses …: stop it or choose another port",
     "cannot listen for HTTP on …",
@@ -51,6 +56,12 @@ const PROVOKED: &[&str] = &[
     "none of the addresses answered",
     "no member is called …",
     "is no tag: give KEY=VALUE",
+    "is no name of an event: give 1 to 255 bytes without control characters",
+    "is this agent itself",
+    "others cannot reach members at …",
+    "members.interval: the probe interval is …: it must be at least 1ms",
+    "has a control character in it",
+    "is for members, which this agent does not run",
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
@@ -87,9 +98,12 @@ const CODES: &[&str] = &[
     "no_such_member",
     "bad_name",
     "event_too_large",
+    "bad_tag",
     "tags_too_large",
+    "own_member",
     "token_refused",
     "bad_path",
+    "too_many_clients",
     "not_delivered",
     "not_answered",
     "message_too_long",
@@ -111,6 +125,7 @@ const MOMENTS: &[&str] = &[
     "too_many_pings",
     "too_many_events",
     "nobody_told",
+    "body_too_slow",
     "delivery_unknown",
     "too_many_messages",
     "queue_full",
@@ -157,6 +172,11 @@ fn wrong_calls_say_what_is_right() {
     assert_fails(&["agent", "--set", "ping.interval=5"], "… = … in …: give …", 2);
     assert_fails(&["agent", "--set", "ping.interval"], "write it as section.key=VALUE", 2);
     assert_fails(&["agent", "--config", "/nowhere/a.toml"], "cannot read the configuration file …", 2);
+    assert_fails(&["agent", "--set", "http.token=a b"], "… = … in …: use only …", 2);
+    assert_fails(&["info", "--token", "a b"], "invalid value … for …", 2);
+    let mut agent = annulus(&["agent"]);
+    agent.env("ANNULUS_NODE_NAME", std::ffi::OsStr::from_bytes(b"\xff"));
+    assert_error(&agent.output().unwrap(), "is no text in UTF-8", 2);
     let together = "ping.timeout is …: it must be above zero and at most ping.interval";
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
     let odd = ["agent", "--services", "route", "--set", "route.leaf_set_max=3"];
@@ -174,6 +194,9 @@ fn files_that_are_wrong_say_why() {
     let path = file.to_str().unwrap();
     assert_fails(&["agent", "--config", path], "stands outside a section", 2);
     assert_fails(&["config", "init", path], "cannot write …; choose another file, or add --force", 1);
+    let output = run(&["config", "init", dir.path().join("no/a.toml").to_str().unwrap()]);
+    assert_error(&output, "cannot write …; choose another file", 1);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("--force"), "there is nothing to replace");
 }
 
 #[test]
@@ -297,13 +320,40 @@ fn members_that_cannot_be_reached_say_why() {
     assert_fails(&["join", &nobody, "--agent", &http], "none of the addresses answered", 1);
     assert_fails(&["force-leave", "nobody", "--agent", &http], "no member is called …", 1);
     assert_fails(&["tags", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    let long = "x".repeat(256);
+    for name in ["", "two\nlines", &long] {
+        let text = "is no name of an event: give 1 to 255 bytes without control characters";
+        assert_fails(&["event", name, "--agent", &http], text, 2);
+    }
+    assert_fails(&["tags", "role=\u{1b}[2J", "--agent", &http], "has a control character in it", 1);
+    let own = agent.json(&["info"])["id"].as_str().unwrap().to_owned();
+    assert_fails(&["force-leave", &own, "--agent", &http], "is this agent itself", 1);
     let idle = Agent::start(&["--services", ""]);
     assert_fails(&["members", "--agent", &idle.http().to_string()], "this agent does not run members", 1);
 }
 
 #[test]
+fn members_that_cannot_work_are_refused_at_the_start() {
+    for (args, text) in [
+        (&["--set", "node.bind=0.0.0.0", "--services", "members"][..], "others cannot reach members at …"),
+        (
+            &["--set", "members.interval=0s"],
+            "members.interval: the probe interval is …: it must be at least 1ms",
+        ),
+        (&["--name", "\u{1b}[2Jroot"], "has a control character in it"),
+        (
+            &["--services", "ping", "--join", "127.0.0.1:7946"],
+            "is for members, which this agent does not run",
+        ),
+    ] {
+        assert_fails(&[&["agent"], args].concat(), text, 2);
+    }
+}
+
+#[test]
 fn the_members_api_refuses_with_a_code_and_a_hint() {
     let agent = Agent::start(&["--set", "members.preset=local"]);
+    let itself = format!("{{\"member\":{}}}", agent.json(&["info"])["id"]);
     let own = format!("{{\"addrs\":[\"{}:7946\"]}}", agent.ip);
     let nobody = format!("{{\"addrs\":[\"{}:7946\"]}}", own_ip());
     let large = format!("{{\"name\":\"x\",\"payload\":\"{}\"}}", "x".repeat(3000));
@@ -316,12 +366,37 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         ("POST", "/v1/force-leave", "{\"member\":\"nobody\"}", 404, "no_such_member"),
         ("POST", "/v1/events", "{\"name\":\"\"}", 400, "bad_name"),
         ("POST", "/v1/events", &large, 413, "event_too_large"),
+        ("POST", "/v1/tags", "{\"set\":{\"\":\"x\"}}", 400, "bad_tag"),
+        ("POST", "/v1/tags", "{\"set\":{\"a=b\":\"x\"}}", 400, "bad_tag"),
         ("POST", "/v1/tags", &tags, 413, "tags_too_large"),
+        ("POST", "/v1/tags", "{\"set\":{\"x\":\"\\u001b[2J\"}}", 400, "bad_tag"),
+        ("POST", "/v1/force-leave", &itself, 400, "own_member"),
     ];
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+#[test]
+fn a_client_too_many_is_told_so_and_the_others_go_on() {
+    let agent = Agent::start(&[]);
+    let mut clients = Vec::new();
+    while clients.len() < 256 {
+        let mut client = std::net::TcpStream::connect(agent.http()).unwrap();
+        client.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        clients.push(client);
+    }
+    // The agent may not have taken all of them yet.
+    let text = common::wait_until("the agent is full", || {
+        let (status, text) = agent.request("GET", "/v1/info", &[], "");
+        (status == 503).then_some(text)
+    });
+    assert_api_error(503, &text, 503, "too_many_clients");
+    drop(clients);
+    common::wait_until("there is room again", || {
+        (agent.request("GET", "/v1/info", &[], "").0 == 200).then_some(())
+    });
 }
 
 #[test]

@@ -52,6 +52,7 @@ impl<M: Machine> Driver<M> {
                 self.serve(token);
             }
         }
+        self.world.streams.flush();
         if matches!(self.phase, Phase::Open | Phase::Stopping) {
             self.report_streams();
         }
@@ -60,6 +61,11 @@ impl<M: Machine> Driver<M> {
         }
         if !matches!(self.phase, Phase::Closing(_)) {
             self.time_out();
+        }
+        self.world.streams.flush();
+        // What is left to report makes another turn; while loading it waits.
+        if matches!(self.phase, Phase::Open | Phase::Stopping) && self.world.streams.reports() > 0 {
+            self.world.timer.signal.raise();
         }
     }
 
@@ -243,9 +249,6 @@ impl<M: Machine> Driver<M> {
                 }
             }
         }
-        if self.world.streams.reports() > 0 {
-            self.world.timer.signal.raise();
-        }
     }
 
     fn deliver(&mut self, id: StreamId, event: StreamEvent<'_>) {
@@ -284,8 +287,6 @@ impl<M: Machine> Driver<M> {
             self.close(Ended::Stopped);
         } else if now.mono >= stop_by {
             self.close(Ended::GraceOver);
-        } else if self.world.streams.reports() > 0 {
-            self.world.timer.signal.raise();
         }
     }
 

@@ -68,8 +68,8 @@ fn lock(path: &Path) -> anyhow::Result<File> {
 
 fn identity(path: &Path) -> anyhow::Result<Identity> {
     let file = path.join("identity");
-    match fs::read_to_string(&file) {
-        Ok(text) => Identity::parse(&text).with_context(|| {
+    match fs::read(&file) {
+        Ok(bytes) => str::from_utf8(&bytes).ok().and_then(Identity::parse).with_context(|| {
             format!("{} holds no UUID: restore it, or remove it to become a new node", file.display())
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -115,10 +115,12 @@ mod tests {
     #[test]
     fn a_spoilt_identity_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("identity"), "not a uuid").unwrap();
-        let error = DataDir::open(Some(dir.path())).unwrap_err().to_string();
-        assert!(error.contains("holds no UUID"), "{error}");
-        assert_eq!(fs::read_to_string(dir.path().join("identity")).unwrap(), "not a uuid");
+        for spoilt in [&b"not a uuid"[..], b"\xff\xfe"] {
+            fs::write(dir.path().join("identity"), spoilt).unwrap();
+            let error = DataDir::open(Some(dir.path())).unwrap_err().to_string();
+            assert!(error.contains("holds no UUID"), "{error}");
+            assert_eq!(fs::read(dir.path().join("identity")).unwrap(), spoilt);
+        }
     }
 
     #[test]

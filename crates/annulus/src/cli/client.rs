@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::typestate::WithBody;
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Which agent to talk to.
 #[derive(clap::Args)]
@@ -29,12 +30,21 @@ pub(crate) struct AgentArgs {
         value_name = "TOKEN",
         env = "ANNULUS_TOKEN",
         hide_env_values = true,
-        display_order = 902
+        display_order = 902,
+        value_parser = parse_token
     )]
     token: Option<String>,
 }
 
+fn parse_token(text: &str) -> Result<String, String> {
+    crate::config::check_secret(text).map(|()| text.to_owned())
+}
+
+/// The longest answer that is read: the data of a token may have 64 MiB, and more as JSON.
+const BODY_BYTES_MAX: u64 = 256 << 20;
+
 /// A connection to an agent.
+#[derive(Clone)]
 pub(crate) struct Client {
     addr: SocketAddr,
     token: Option<String>,
@@ -59,12 +69,7 @@ impl Client {
 
     /// What the agent answers to a POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let request = self
-            .http
-            .post(self.url(path))
-            .header("Authorization", self.authorization())
-            .header("Content-Type", "application/json");
-        self.json(request.send(body.to_string()))
+        self.json(self.posting(path).send(body.to_string()))
     }
 
     /// What the agent answers to bytes that are put somewhere.
@@ -102,11 +107,19 @@ impl Client {
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }
-        let response = self.reached(request.call())?;
-        if response.status() != 200 {
-            return Err(refused(response));
-        }
-        Ok(Events { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+        Events::of(self.reached(request.call())?)
+    }
+
+    /// The events that the agent answers to a POST, until it ends the stream.
+    pub(crate) fn stream(&self, path: &str, body: &Value) -> anyhow::Result<Events> {
+        Events::of(self.reached(self.posting(path).send(body.to_string()))?)
+    }
+
+    fn posting(&self, path: &str) -> RequestBuilder<WithBody> {
+        self.http
+            .post(self.url(path))
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json")
     }
 
     fn json(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Value> {
@@ -114,12 +127,8 @@ impl Client {
         if !response.status().is_success() {
             return Err(refused(response));
         }
-        let text = response
-            .body_mut()
-            .with_config()
-            .limit(BODY_BYTES_MAX)
-            .read_to_string()
-            .context("the agent's answer broke off")?;
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+        let text = body.read_to_string().context("the agent's answer broke off")?;
         serde_json::from_str(&text).with_context(|| {
             format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
         })
@@ -142,9 +151,6 @@ impl Client {
         self.token.as_ref().map_or_else(String::new, |token| format!("Bearer {token}"))
     }
 }
-
-/// The most bytes that are read as one JSON answer.
-const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// A text as it may stand in a query.
 pub(crate) fn escaped(text: &str) -> String {
@@ -206,6 +212,13 @@ pub(crate) struct ServerEvent {
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 impl Events {
+    fn of(response: Response<Body>) -> anyhow::Result<Self> {
+        if response.status() != 200 {
+            return Err(refused(response));
+        }
+        Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    }
+
     /// Waits for an event of this kind, or for the news that some were missed.
     pub(crate) fn wait(&mut self, mut is_it: impl FnMut(&Value) -> bool) -> anyhow::Result<()> {
         while let Some(event) = self.next()? {

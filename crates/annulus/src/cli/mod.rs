@@ -78,10 +78,18 @@ pub(crate) fn run() -> ExitCode {
     };
     let output = Output::new(cli.json);
     dispatch(cli.verb, &cli.agent, &output).unwrap_or_else(|error| {
+        if error.chain().any(is_broken_pipe) {
+            // Who reads has enough: `annulus … | head`.
+            return ExitCode::SUCCESS;
+        }
         output.error(&error);
         let is_usage = error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<UsageError>());
         ExitCode::from(if is_usage { 2 } else { 1 })
     })
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Shows help and versions as clap has them, and says in one line what is wrong with a call.
@@ -110,7 +118,7 @@ pub(crate) struct UsageError(pub(crate) String);
 fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let client = || Client::new(agent);
     match verb {
-        Verb::Agent(verb) => verb.run()?,
+        Verb::Agent(verb) => verb.run(output.json)?,
         Verb::Info(verb) => verb.run(&client(), output)?,
         Verb::Monitor(verb) => verb.run(&client(), output)?,
         Verb::Members(verb) => verb.run(&client(), output)?,

@@ -132,6 +132,8 @@ pub struct Pastry {
     pub(super) window: Window,
     pub(super) join: Join,
     pub(super) next_seed: usize,
+    /// Nodes that `members` named while this one has not joined.
+    pub(super) named: Vec<(Id, SocketAddr)>,
     pub(super) periods: Periods,
     /// The leaf set as the application was last told of it.
     pub(super) shown: Vec<Id>,
@@ -182,6 +184,7 @@ impl Pastry {
             window: Window::new(config.window_max),
             join: Join::new(),
             next_seed: 0,
+            named: Vec::new(),
             periods: Periods::default(),
             shown: Vec::new(),
             shown_version: 0,

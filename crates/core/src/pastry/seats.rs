@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::Event;
+use super::config::Liveness;
 use super::contact::{Contact, Incarnation};
 use super::machine::{Out, Pastry};
 use super::message::{Message, TablesSent, Wanted};
@@ -55,7 +56,7 @@ impl Departed {
         self.list.push((contact.id, contact.incarnation, now + DEPARTED_KEPT));
     }
 
-    fn remove(&mut self, id: Id) {
+    pub(super) fn remove(&mut self, id: Id) {
         self.list.retain(|(gone, ..)| *gone != id);
     }
 
@@ -209,7 +210,7 @@ impl Pastry {
         for (side, _) in sides.into_iter().zip(on).filter(|(_, on)| *on) {
             self.repairs.lost_leaf(side, now.mono);
         }
-        if was_next && cause == Cause::Failed {
+        if was_next && cause == Cause::Failed && self.config.liveness == Liveness::Own {
             // Only the two neighbours tell the others, so that a failure is no storm.
             let leaves: Vec<Id> = self.leaf_set.members().collect();
             for leaf in leaves {

@@ -169,13 +169,17 @@ impl Gossip {
         let_in
     }
 
-    /// Ends everything; who waited for room is to be told.
-    pub(super) fn stop(&mut self) -> Vec<RequestId> {
+    /// Ends everything that is on its way.
+    pub(super) fn stop(&mut self) {
         self.members.clear();
         self.users.clear();
         self.members.take_finished();
         self.users.take_finished();
         self.user_count = 0;
+    }
+
+    /// Sends those away who wait for room: they are to be told.
+    pub(super) fn turn_away(&mut self) -> Vec<RequestId> {
         self.blocked.drain(..).map(|(request, _)| request).collect()
     }
 

@@ -413,7 +413,7 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
     if let Ok(nid) = text.parse() {
         return Ok(nid);
     }
-    let told = members::tag_of(api, text, services::NID_TAG).await;
+    let told = members::nid_of(api, text).await;
     told.and_then(|nid| nid.parse().ok()).ok_or_else(|| {
         ApiError::new(
             StatusCode::BAD_REQUEST,

@@ -12,7 +12,9 @@ mod mesh;
 mod messages;
 mod ping;
 mod route;
+mod server;
 mod token;
+mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +33,7 @@ use super::identity::Identity;
 use super::journal::Journal;
 use super::mailbox::Mailbox;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
+pub(crate) use server::serve;
 
 /// The port of the API if none is configured.
 const PORT: u16 = 7373;
@@ -91,6 +94,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(ping::routes())
         .merge(route::routes())
         .merge(token::routes())
+        .merge(turn::routes())
 }
 
 /// The whole API, guards included.

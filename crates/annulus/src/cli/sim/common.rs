@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use annulus_sim::{Conditions, Config, FaultPlan, Latency};
 
+/// A year: no run is longer.
+pub(super) const SECONDS_MAX: u64 = 31_536_000;
+
 /// Flags of every scenario.
 #[derive(clap::Args)]
 pub(crate) struct Common {
@@ -22,7 +25,7 @@ pub(crate) struct Common {
     pub(super) trace: Option<PathBuf>,
 
     /// Write a JSON line for everything that happens to this file, - for standard output; one run only
-    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "trace"])]
     pub(super) trace_json: Option<PathBuf>,
 
     /// Append the arguments of a failing run to this file
@@ -49,7 +52,7 @@ struct Network {
     latency: Latency,
 
     /// Up to this many microseconds more, for each datagram
-    #[arg(long, value_name = "MICROS", default_value_t = 0)]
+    #[arg(long, value_name = "MICROS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
     jitter: u64,
 
     /// Probability that a datagram or a segment of a stream is lost

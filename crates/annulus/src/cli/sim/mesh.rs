@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use annulus_core::w3w::{Fault, Forward};
 use annulus_sim::scenarios::mesh::MeshScenario;
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes of a mesh that send each other messages, some of which are away and come back.
@@ -52,7 +52,7 @@ pub(crate) struct Mesh {
     seeds: u32,
 
     /// How many seconds of virtual time the nodes have to find their places
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     settle: u64,
 
     /// Builds a fault into the nodes, to see that it is caught
