@@ -9,15 +9,21 @@ mod datagram;
 mod echo;
 mod footprint;
 mod members;
+mod mesh;
+mod route;
 mod server;
 mod store;
 mod stream;
 mod table;
+mod token;
 
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(version, about = "Side-by-side runs: the driver against bare tokio, one store against another")]
+#[command(
+    version,
+    about = "Side-by-side runs: the driver against bare tokio, one store against another, route against JSON"
+)]
 struct Cli {
     #[command(subcommand)]
     bench: Bench,
@@ -34,6 +40,12 @@ enum Bench {
     Stream(stream::Args),
     /// Durable writes: redb against fjall.
     Store(store::Args),
+    /// Passes of a token per second: driver and machine against bare tokio.
+    Token(token::Args),
+    /// Routed messages and joins on loopback, against a JSON object on a TCP connection of its own.
+    Route(route::Args),
+    /// Durable blocks against bare redb, relaying against bare tokio, memory beside a slow reader.
+    Mesh(mesh::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
     /// Instructions per ping, bytes on the wire, memory per member: `members` against foca.
@@ -49,11 +61,16 @@ fn main() -> anyhow::Result<()> {
     let table = match cli.bench {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
+        Bench::Token(args) => token::run(&args)?,
+        Bench::Mesh(args) => mesh::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
         Bench::Members(args) => match members::run(&args)? {
             Some(table) => table,
             None => return Ok(()),
         },
+        Bench::Route(args) => {
+            return route::run(&args)?.iter().try_for_each(|table| table.print(cli.json));
+        }
         Bench::Store(args) => match store::run(&args)? {
             Some(table) => table,
             None => return Ok(()),

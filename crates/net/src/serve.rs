@@ -52,6 +52,7 @@ impl<M: Machine> Driver<M> {
                 self.serve(token);
             }
         }
+        self.world.streams.flush();
         if matches!(self.phase, Phase::Open | Phase::Stopping) {
             self.report_streams();
         }
@@ -60,6 +61,11 @@ impl<M: Machine> Driver<M> {
         }
         if !matches!(self.phase, Phase::Closing(_)) {
             self.time_out();
+        }
+        self.world.streams.flush();
+        // What is left to report makes another turn; while loading it waits.
+        if matches!(self.phase, Phase::Open | Phase::Stopping) && self.world.streams.reports() > 0 {
+            self.world.timer.signal.raise();
         }
     }
 
@@ -111,8 +117,9 @@ impl<M: Machine> Driver<M> {
             let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
             return;
         }
-        let tuned = bind::tune(&socket, world.options.keepalive).and_then(|()| socket.local_addr());
-        let Ok(local) = tuned else {
+        let tuned = if bind::INHERITED { Ok(()) } else { bind::tune(&socket, world.options.keepalive) };
+        let local = listener.known.map_or_else(|| socket.local_addr(), Ok);
+        let (Ok(()), Ok(local)) = (tuned, local) else {
             // It was reset before we looked at it: as if it had never come.
             world.counters.accept_errors += 1;
             return;
@@ -243,9 +250,6 @@ impl<M: Machine> Driver<M> {
                 }
             }
         }
-        if self.world.streams.reports() > 0 {
-            self.world.timer.signal.raise();
-        }
     }
 
     fn deliver(&mut self, id: StreamId, event: StreamEvent<'_>) {
@@ -284,8 +288,6 @@ impl<M: Machine> Driver<M> {
             self.close(Ended::Stopped);
         } else if now.mono >= stop_by {
             self.close(Ended::GraceOver);
-        } else if self.world.streams.reports() > 0 {
-            self.world.timer.signal.raise();
         }
     }
 

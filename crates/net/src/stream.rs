@@ -21,6 +21,9 @@ use crate::ready::Signal;
 
 /// A write buffer that a slow reader made larger than this is given back once it is empty.
 const WRITE_BUFFER_KEPT_BYTES: usize = 16 * 1024;
+/// Writes wait for the end of the turn while they are fewer bytes than this, so that many small ones cost one call of
+/// the system. What is larger goes out at once: a copy would cost more than it saves.
+const GATHERED_BYTES_MAX: usize = 16 * 1024;
 
 /// One stream.
 pub(crate) struct Stream {
@@ -32,6 +35,8 @@ pub(crate) struct Stream {
     pub(crate) signal: Signal,
     /// Whether it is on the list of streams with something to report.
     pub(crate) reporting: bool,
+    /// Whether it is on the list of streams to be flushed at the end of the turn.
+    pub(crate) gathering: bool,
     link: Link,
     /// How many more bytes may be read.
     credit: usize,
@@ -120,6 +125,7 @@ impl Stream {
             listener: None,
             signal,
             reporting: false,
+            gathering: false,
             link,
             credit: 0,
             reading: Reading::Maybe,
@@ -158,11 +164,16 @@ impl Stream {
         }
     }
 
-    /// Writes, or keeps what the kernel does not take.
+    /// Writes: little of it at the end of the turn, much of it now. What the kernel does not take is kept.
     pub(crate) fn write(&mut self, mut bytes: &[u8], bytes_max: usize) {
         if self.fin != Fin::Open || self.closed.is_some() {
             return;
         }
+        if self.waiting.len() + bytes.len() <= GATHERED_BYTES_MAX.min(bytes_max) {
+            self.waiting.extend(bytes);
+            return;
+        }
+        self.flush();
         while self.waiting.is_empty() && !bytes.is_empty() {
             match self.try_write(bytes) {
                 Poll::Ready(taken) if taken > 0 => bytes = &bytes[taken..],
@@ -226,12 +237,10 @@ impl Stream {
             Poll::Pending => self.reading = Reading::Armed,
             Poll::Ready(Ok(0)) => {
                 self.reading = Reading::Finished;
-                self.watch();
                 return Step::Finished;
             }
             Poll::Ready(Ok(_)) if self.credit == 0 => {
                 self.reading = Reading::Held;
-                self.watch();
             }
             Poll::Ready(Ok(bytes)) => {
                 self.credit -= bytes;
@@ -242,8 +251,11 @@ impl Stream {
         Step::Idle
     }
 
-    /// Looks whether the peer reset the stream while nothing is being read.
+    /// Looks whether the peer reset the stream while nothing is being read. To be called after every round of reads.
     pub(crate) fn poll_hangup(&mut self) {
+        if self.hangup.is_none() && self.is_unwatched() {
+            self.watch();
+        }
         let Some(hangup) = &mut self.hangup else { return };
         if hangup.as_mut().poll(&mut self.signal.context()).is_pending() {
             return;
@@ -290,6 +302,11 @@ impl Stream {
             || (self.fin == Fin::Reported && self.reading == Reading::Finished)
     }
 
+    /// Whether something written has not been handed to the kernel.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.closed.is_none() && !self.waiting.is_empty()
+    }
+
     /// Whether everything written was handed to the kernel.
     pub(crate) fn is_flushed(&self) -> bool {
         self.closed.is_some() || (self.waiting.is_empty() && self.fin != Fin::Asked)
@@ -324,7 +341,15 @@ impl Stream {
                 // It fails only when the runtime ends, and everything with it.
                 let _ = socket.ready(Interest::ERROR).await;
             }));
-            self.poll_hangup();
+        }
+    }
+
+    /// Whether no read will come that would find an error, and the stream is not about to end anyway.
+    fn is_unwatched(&self) -> bool {
+        match self.reading {
+            Reading::Held => self.closed.is_none(),
+            Reading::Finished => self.closed.is_none() && !matches!(self.fin, Fin::Taken | Fin::Reported),
+            Reading::Maybe | Reading::Armed => false,
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct Streams {
     slots: Slab<Stream>,
     names: HashMap<StreamId, usize>,
     reports: VecDeque<(usize, StreamId)>,
+    /// Those to which something was written in this turn.
+    written: Vec<(usize, StreamId)>,
     accepted: u64,
 }
 
@@ -51,9 +53,27 @@ impl Streams {
     /// Does something to the stream of this name, if it lives, and notes what it has to report.
     pub(crate) fn with(&mut self, id: StreamId, act: impl FnOnce(&mut Stream)) {
         if let Some(&slot) = self.names.get(&id) {
-            act(&mut self.slots[slot]);
+            let stream = &mut self.slots[slot];
+            act(stream);
+            if !stream.gathering && stream.is_waiting() {
+                stream.gathering = true;
+                self.written.push((slot, id));
+            }
             self.note(slot);
         }
+    }
+
+    /// Hands to the system what was written in this turn.
+    pub(crate) fn flush(&mut self) {
+        let mut written = std::mem::take(&mut self.written);
+        for (slot, id) in written.drain(..) {
+            if let Some(stream) = self.at(slot, id) {
+                stream.gathering = false;
+                stream.flush();
+                self.note(slot);
+            }
+        }
+        self.written = written;
     }
 
     /// The stream in this slot, if it is still the one of this name.

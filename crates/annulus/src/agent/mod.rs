@@ -4,6 +4,8 @@ mod data_dir;
 mod http;
 mod identity;
 mod journal;
+mod kept_port;
+mod known_nodes;
 mod log;
 mod mailbox;
 mod metrics;

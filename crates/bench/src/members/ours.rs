@@ -29,7 +29,7 @@ pub(super) fn addr(number: u32) -> SocketAddr {
 /// What an agent tells of itself: its name and a tag.
 pub(super) fn agent_meta() -> Vec<u8> {
     let tags = BTreeMap::from([("role".to_owned(), "web".to_owned())]);
-    Tags { name: "node-1234".into(), tags }.encode().expect("two short texts fit")
+    Tags { name: "node-1234".into(), tags, ..Tags::default() }.encode().expect("two short texts fit")
 }
 
 /// Answers pings of members in turn.

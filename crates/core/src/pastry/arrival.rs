@@ -6,7 +6,7 @@ use super::Event;
 use super::contact::{Contact, Versions};
 use super::join::Stage;
 use super::machine::{Out, Pastry};
-use super::message::{About, Body, Envelope, Message, MessageId, TablesSent, Wanted};
+use super::message::{About, Body, Copies, Envelope, Message, MessageId, TablesSent, Wanted};
 use super::passage::Fresh;
 use super::relays::{Held, Passage};
 use super::repairs::Why;
@@ -19,9 +19,14 @@ use crate::time::Now;
 const RACES_MAX: u8 = 3;
 
 impl Pastry {
-    /// The first step after the start. Without a seed this node is the first of its ring (PA-20).
+    /// The first step after the start. Without a seed this node is the first of its ring (PA-20), unless `members` is to
+    /// name one.
     pub(super) fn start_joining(&mut self, now: Now, out: Out<'_, '_>) {
-        if self.seeds().next().is_some() { self.try_seed(now, out) } else { self.activate(now, out) }
+        if self.seeds().next().is_some() {
+            self.try_seed(now, out);
+        } else if !self.config.await_members {
+            self.activate(now, out);
+        }
     }
 
     /// Goes on with the join as far as it goes now.
@@ -85,7 +90,7 @@ impl Pastry {
             origin: self.own,
             ttl: self.config.ttl,
             hops: 0,
-            repeatable: true,
+            copies: Copies::Many,
             body: Body::Join,
         };
         let transmission = self.relays.allot();
@@ -118,7 +123,7 @@ impl Pastry {
         let tries = self.join.tries();
         out.event(Event::JoinFailed { tries });
         let (others, is_seed) = (self.seeds().count(), self.config.seeds.contains(&self.own.addr));
-        if is_seed && tries as usize >= others {
+        if (is_seed || self.is_first_member()) && tries as usize >= others {
             return self.activate(now, out);
         }
         if (tries as usize).is_multiple_of(others.max(1)) {
@@ -130,7 +135,8 @@ impl Pastry {
     }
 
     pub(super) fn seeds(&self) -> impl Iterator<Item = SocketAddr> + '_ {
-        self.config.seeds.iter().copied().filter(|seed| *seed != self.own.addr)
+        let named = self.named.iter().map(|(_, addr)| *addr).filter(|addr| !self.config.seeds.contains(addr));
+        self.config.seeds.iter().copied().chain(named).filter(|seed| *seed != self.own.addr)
     }
 
     fn announce_to_all(&mut self, now: Now, out: Out<'_, '_>) {
@@ -143,6 +149,8 @@ impl Pastry {
 
     fn activate(&mut self, now: Now, out: Out<'_, '_>) {
         self.join.activate();
+        self.named = Vec::new();
+        self.joined = Some(now.mono);
         self.schedule_periods(now);
         out.event(Event::Joined { peers: self.peers.len() });
         self.release(now, Held::UntilActive, out);

@@ -33,6 +33,9 @@ pub struct Config {
     pub applications: Vec<AppName>,
     /// Who says which nodes live.
     pub liveness: Liveness,
+    /// Whether a node without seeds waits until `members` names a node to join through, instead of being the first of
+    /// its ring. If none of those named lets it in, the one with the least id founds the ring.
+    pub await_members: bool,
 
     /// How long a request may take. Twice that bounds the wait for stragglers of a join (P-35, PA-17).
     pub network_timeout: Duration,
@@ -104,6 +107,7 @@ impl Default for Config {
             neighbourhood_max: 32,
             applications: vec![AppName::default()],
             liveness: Liveness::Own,
+            await_members: false,
             network_timeout: Duration::from_secs(3),
             ack_timeout_min: Duration::from_millis(200),
             message_timeout: Duration::from_secs(10),

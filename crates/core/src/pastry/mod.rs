@@ -20,6 +20,7 @@
 //! | `seats.rs` | who gets into the tables and who loses its place |
 //! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
 //! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
+//! | `members.rs` | what the service `members` tells of others |
 //! | `probes.rs`, `repairs.rs`, `upkeep.rs` | questions whether nodes live; what is to be asked; the work of it |
 //!
 //! # The messages
@@ -88,6 +89,7 @@ mod counts;
 mod join;
 mod leaf_set;
 mod machine;
+mod members;
 mod message;
 mod neighbourhood;
 mod passage;
@@ -117,8 +119,8 @@ pub use counts::Counters;
 pub use leaf_set::LeafSet;
 pub use machine::{Pastry, SPACE, TCP, UDP};
 pub use message::{
-    About, AppName, AppNameTooLong, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
-    TablesSent, Wanted,
+    About, AppName, AppNameTooLong, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep,
+    RingTag, TablesSent, Wanted,
 };
 pub use neighbourhood::Neighbourhood;
 pub use proximity::{Estimate, Score};
@@ -177,16 +179,28 @@ pub enum Command {
     Unregister(AppName),
     /// Join through this address, if not in a ring yet; else look there for nodes of this ring that are not known here.
     Join(SocketAddr),
-    /// `members`: there is such a node. It is measured and gets a seat if it deserves one.
-    MemberAlive(Contact),
+    /// `members`: this node lives, and its `route` listens there. Say it of every member when it joins, returns or
+    /// moves. A node that has not joined yet joins through it; else it is asked, and gets the seats it deserves.
+    MemberAlive {
+        /// Which node.
+        id: Id,
+        /// Where its `route` listens; not where its `members` does.
+        addr: SocketAddr,
+    },
     /// `members`: this node may be failing. Messages go around it.
     MemberSuspected(Id),
-    /// `members`: this node has failed or left. It loses its seats, and they are filled anew.
+    /// `members`: it is not failing after all. Messages go through it again.
+    MemberRecovered(Id),
+    /// `members`: this node has failed. It loses its seats, and they are filled anew.
     MemberFailed(Id),
+    /// `members`: this node has left. It loses its seats, and they are filled anew.
+    MemberLeft(Id),
     /// `members`: a round trip to this node took so long.
     MemberRtt {
         /// Which node.
         id: Id,
+        /// Where its `route` listens: if it is nearer than who has its seat, it is asked there.
+        addr: SocketAddr,
         /// How long.
         rtt: Duration,
     },

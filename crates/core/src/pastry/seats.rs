@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::Event;
+use super::config::Liveness;
 use super::contact::{Contact, Incarnation};
 use super::machine::{Out, Pastry};
 use super::message::{Message, TablesSent, Wanted};
@@ -55,8 +56,13 @@ impl Departed {
         self.list.push((contact.id, contact.incarnation, now + DEPARTED_KEPT));
     }
 
-    fn remove(&mut self, id: Id) {
+    pub(super) fn remove(&mut self, id: Id) {
         self.list.retain(|(gone, ..)| *gone != id);
+    }
+
+    /// Whether one of them would own the key if it were there.
+    fn owned(&self, key: Id, own: Id, now: Instant) -> bool {
+        self.list.iter().any(|(id, _, until)| now < *until && key.is_closer(*id, own))
     }
 
     fn has(&self, contact: &Contact, now: Instant) -> bool {
@@ -209,7 +215,7 @@ impl Pastry {
         for (side, _) in sides.into_iter().zip(on).filter(|(_, on)| *on) {
             self.repairs.lost_leaf(side, now.mono);
         }
-        if was_next && cause == Cause::Failed {
+        if was_next && cause == Cause::Failed && self.config.liveness == Liveness::Own {
             // Only the two neighbours tell the others, so that a failure is no storm.
             let leaves: Vec<Id> = self.leaf_set.members().collect();
             for leaf in leaves {
@@ -242,6 +248,12 @@ impl Pastry {
             }
             None => self.repairs.lost_cell(at, now.mono),
         }
+    }
+
+    /// Whether somebody else owned the key a moment ago: a node that is gone, or whoever did before we joined.
+    pub(super) fn was_anothers(&self, now: Now, key: Id) -> bool {
+        let joined = self.joined.is_some_and(|at| now.mono.since(at) < self.config.message_timeout);
+        joined || self.departed.owned(key, self.own.id, now.mono)
     }
 
     /// What others say of a node that did not answer does not count for a while.

@@ -9,7 +9,7 @@ use super::message::{About, Message, Wanted};
 use super::probes::Expired;
 use super::repairs::Why;
 use super::routing_table::Position;
-use super::seats::{Cause, Interest};
+use super::seats::Cause;
 use super::{CellStatus, Command, PeerStatus, Reply, Tables};
 use crate::id::Id;
 use crate::ring::Side;
@@ -227,13 +227,15 @@ impl Pastry {
         }
     }
 
-    /// Measures everybody anew (N-14), and asks one node of each row for nearer ones.
+    /// Measures everybody anew (N-14), and asks one node of each row for nearer ones. With `members` the round-trip times
+    /// come by themselves, also of nodes that are nearer.
     fn tend_table(&mut self, now: Now) {
         self.cache.sweep(now.mono);
-        if self.config.liveness == Liveness::Own {
-            let known: Vec<Id> = self.peers.ids().collect();
-            known.into_iter().for_each(|id| self.probe(id));
+        if self.config.liveness == Liveness::Members {
+            return;
         }
+        let known: Vec<Id> = self.peers.ids().collect();
+        known.into_iter().for_each(|id| self.probe(id));
         let rows = self.routing_table.cells().last().map_or(0, |cell| cell.at.row + 1);
         let mut chosen = Vec::new();
         for row in 0..rows {
@@ -304,23 +306,8 @@ impl Pastry {
                 self.join_through(now, addr, out);
                 Reply::Done
             }
-            Command::MemberAlive(contact) => {
-                self.learn(now, &[contact], Interest::Nearer);
-                self.trust(now, contact.id, out);
-                Reply::Done
-            }
-            Command::MemberSuspected(id) => {
-                self.peers.suspect(id);
-                Reply::Done
-            }
-            Command::MemberFailed(id) => {
-                self.dismiss(now, id, Cause::Failed, out);
-                Reply::Done
-            }
-            Command::MemberRtt { id, rtt } => {
-                if let Some(contact) = self.contact(id) {
-                    self.admit(now, contact, Some(rtt), out);
-                }
+            told => {
+                self.heed_members(now, &told, out);
                 Reply::Done
             }
         };

@@ -154,6 +154,7 @@ impl Swim {
         }
         let assumed = Rtt::assumed(self.settings.probe_timeout);
         let adaptive = self.settings.adaptive_timeout;
+        self.measured = Some(packet.sender);
         let path = self.members.at_mut(slot).path_mut();
         match &mut path.rtt {
             Some(known) => known.add(rtt),

@@ -121,6 +121,8 @@ pub struct Swim {
     pub(super) seen: Seen,
     pub(super) handlers: Handlers,
     pub(super) coordinate: Coordinate,
+    /// Whom the last round trip was measured to, until somebody takes it.
+    pub(super) measured: Option<Id>,
     pub(super) sequence: Sequence,
     pub(super) user_sequence: Sequence,
     pub(super) period: u32,
@@ -192,6 +194,7 @@ impl Swim {
             seen: Seen::new(config.origins_max),
             handlers: Handlers::default(),
             coordinate: Coordinate::default(),
+            measured: None,
             sequence,
             user_sequence,
             period: 0,
@@ -253,6 +256,11 @@ impl Swim {
         &self.members
     }
 
+    /// The member to which a round trip was measured since this was last asked.
+    pub fn take_measured(&mut self) -> Option<Id> {
+        self.measured.take()
+    }
+
     /// Who it is.
     #[must_use]
     pub const fn id(&self) -> Id {
@@ -289,15 +297,13 @@ impl Swim {
         }
     }
 
-    /// Sends rumours to some random members.
+    /// Sends rumours to some random members, to each once: in a small group everybody hears them at once.
     pub(super) fn gossip_once(&mut self, out: Out<'_, '_>) {
-        for _ in 0..self.settings.gossip_nodes {
+        for slot in self.selection.pick_some(self.settings.gossip_nodes, &mut self.rng) {
             if self.mail.gossip.is_empty() {
                 break;
             }
-            if let Some(slot) = self.selection.pick(&mut self.rng) {
-                self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
-            }
+            self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
         }
     }
 

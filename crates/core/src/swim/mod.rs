@@ -138,7 +138,7 @@ pub use sequence::Sequence;
 pub use shuffle::ShuffleList;
 pub use sorter::{IdLengthError, NodeSorter, lexicographic};
 pub use standing::{Incarnation, Standing, State, refutation};
-pub use tags::{Tags, TagsError};
+pub use tags::{Services, Tags, TagsError};
 pub use tree::{Range, fingerprint, member_hash};
 pub use users::WINDOW;
 pub use vivaldi::{Coordinate, DIMENSIONS};

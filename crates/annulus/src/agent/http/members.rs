@@ -55,6 +55,9 @@ struct MemberInfo {
     incarnation: swim::Incarnation,
     /// The measured round-trip time.
     rtt_ms: Option<f64>,
+    /// The ports of its other services, by name, and its address in the mesh as `nid`.
+    #[schema(value_type = BTreeMap<String, Value>)]
+    services: swim::Services,
     /// What else it tells of itself.
     tags: BTreeMap<String, String>,
     /// Whether it is the agent that answers.
@@ -281,7 +284,7 @@ struct TagsRequest {
 /// Change what this node tells of itself.
 #[utoipa::path(post, path = "/v1/tags", request_body = TagsRequest, responses(
     (status = 200, description = "All own tags, as they are now.", body = BTreeMap<String, String>),
-    (status = 400, description = "A tag has control characters.", body = ErrorBody),
+    (status = 400, description = "A key is empty or has a `=` in it, or a tag has control characters.", body = ErrorBody),
     (status = 413, description = "Name and tags take more than 512 bytes.", body = ErrorBody),
 ))]
 async fn tags(
@@ -291,6 +294,14 @@ async fn tags(
     let swim::Reply::LocalNode(own) = ask(&api, swim::Command::LocalNode).await? else {
         return Err(ApiError::stopping());
     };
+    if let Some(key) = request.set.keys().find(|key| key.is_empty() || key.contains('=')) {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_tag",
+            format!("{key:?} is no key of a tag"),
+            "give it a name without `=`",
+        ));
+    }
     let mut tags = Tags::decode(&own.meta).unwrap_or_default();
     tags.tags.extend(request.set);
     request.remove.iter().for_each(|key| drop(tags.tags.remove(key)));
@@ -374,6 +385,16 @@ async fn resolve(api: &Api, text: &str) -> Result<Id, ApiError> {
     }
 }
 
+/// The address in the mesh that the member of this name tells; `None` also if members does not run here or several have
+/// the name.
+pub(super) async fn nid_of(api: &Api, name: &str) -> Option<String> {
+    let members = list(api, true).await.ok()?;
+    let told = members.iter().filter_map(|member| Tags::decode(&member.node.meta).ok());
+    let mut named = told.filter(|tags| tags.name == name);
+    let (first, second) = (named.next()?, named.next());
+    first.services.nid.filter(|_| second.is_none())
+}
+
 fn no_member(message: &str) -> ApiError {
     let hint = "`annulus members` shows names and ids; give a name, an id, or at least four digits of one";
     ApiError::new(StatusCode::NOT_FOUND, "no_such_member", message, hint)
@@ -411,6 +432,7 @@ fn shown(member: &MemberStatus) -> MemberInfo {
         state: member.state,
         incarnation: member.incarnation,
         rtt_ms: member.rtt_micros.map(super::milliseconds),
+        services: tags.services,
         tags: tags.tags,
         is_self: member.is_self,
     }

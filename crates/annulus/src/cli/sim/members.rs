@@ -11,7 +11,7 @@ use annulus_sim::scenarios::members::MembersScenario;
 use annulus_sim::scenarios::members_measure::{Experiment, Measure, Measured};
 use serde::Serialize;
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes that know who is alive: measures how fast the dead are found, how often the living are buried, what it costs.
@@ -32,7 +32,7 @@ pub(crate) struct Members {
     nodes: u32,
 
     /// How many seconds of virtual time are watched
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     seconds: u64,
 
     /// original_swim, go_swim, lan, wan or local

@@ -3,6 +3,7 @@
 mod contract;
 mod group;
 mod joining;
+mod members;
 mod messages;
 mod rings;
 mod upkeep;

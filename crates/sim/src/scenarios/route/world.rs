@@ -1,6 +1,4 @@
-//! A ring of routing nodes, as the Pastry paper measured it: nodes join one after the other through the protocol, then
-//! messages are sent between random pairs of them, and an oracle that knows all nodes says whether each arrived where it
-//! should.
+//! The ring and the oracle.
 
 use core::time::Duration;
 use std::cell::RefCell;
@@ -10,140 +8,19 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use annulus_core::pastry::{self, AppName, Application, Command, Event, Passing, Pastry, Reply};
-use annulus_core::{Base, Id, RequestId, Rng};
-use serde::Serialize;
+use annulus_core::ring::Side;
+use annulus_core::{Id, RequestId, Rng};
 
+use super::{Keys, Phase, RouteExperiment};
 use crate::config::Config;
 use crate::disk::DiskFate;
 use crate::fault::Fault;
 use crate::host::{HostId, HostSpec};
-use crate::latency::Latency;
 use crate::observer::{Observer, Verdict, Violation};
 use crate::sim::{Sim, stream_of};
 
 /// How long a node may take to join.
 const JOIN_WITHIN: Duration = Duration::from_secs(120);
-/// How long the ring is left alone to measure what it costs at rest.
-const REST: Duration = Duration::from_secs(60);
-
-/// Whither messages go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keys {
-    /// To the id of another node, as in the paper.
-    Nodes,
-    /// To any key.
-    Random,
-}
-
-/// The settings of the experiment.
-#[derive(Clone, Debug)]
-pub struct RouteExperiment {
-    /// How many nodes.
-    pub nodes: u32,
-    /// How many messages, in each phase.
-    pub lookups: u32,
-    /// Bits of a digit.
-    pub base: Base,
-    /// |L|, both sides together.
-    pub leaf_set_max: usize,
-    /// |M|.
-    pub neighbourhood_max: usize,
-    /// How long the ways are.
-    pub latency: Latency,
-    /// Whither messages go.
-    pub keys: Keys,
-    /// Which part of the nodes loses power after the first phase.
-    pub fail: f64,
-    /// How long after that the third phase begins.
-    pub repair: Duration,
-}
-
-/// What came out of one phase.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Phase {
-    /// Messages sent.
-    pub lookups: u64,
-    /// Mean number of steps of those delivered.
-    pub hops_mean: f64,
-    /// How many took 0, 1, 2 … steps.
-    pub hops_histogram: Vec<u64>,
-    /// Delivered at the right node.
-    pub delivered: u64,
-    /// Delivered at a wrong one.
-    pub wrong: u64,
-    /// Delivered more than once.
-    pub twice: u64,
-    /// Neither delivered nor reported.
-    pub lost: u64,
-    /// Reported to the sender as failed or unknown.
-    pub reported: u64,
-    /// Length of all ways taken over length of all direct ones.
-    pub distance_ratio: f64,
-}
-
-/// What came out.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct RouteReport {
-    /// Which seed.
-    pub seed: u64,
-    /// How many nodes.
-    pub nodes: u32,
-    /// The quiet network.
-    #[serde(flatten)]
-    pub quiet: Phase,
-    /// Messages of the protocol sent for one join, all nodes together.
-    pub join_messages_mean: f64,
-    /// Messages of the protocol that a node sends at rest.
-    pub control_messages_per_node_per_second: f64,
-    /// Right after nodes failed.
-    pub during: Option<Phase>,
-    /// After repair.
-    pub after: Option<Phase>,
-    /// Whether every leaf set was exact at the end.
-    pub leaf_sets_exact: bool,
-    /// Virtual time that has passed.
-    pub virtual_seconds: f64,
-    /// The hash of everything that happened.
-    pub trace_hash: String,
-}
-
-impl RouteExperiment {
-    /// Runs it under one seed.
-    ///
-    /// # Errors
-    /// If a node does not join, or the simulation itself complains.
-    pub fn run(&self, seed: u64) -> Result<RouteReport, Violation> {
-        let mut world = World::new(self, seed);
-        for _ in 0..self.nodes {
-            world.join_one()?;
-        }
-        world.sim.run_for(Duration::from_secs(20), &mut world.watch)?;
-        let join_messages = world.messages();
-        let quiet = world.phase(self.lookups, 0)?;
-        let before = world.messages();
-        world.sim.run_for(REST, &mut world.watch)?;
-        let at_rest = (world.messages() - before) as f64 / f64::from(self.nodes) / REST.as_secs_f64();
-        let (mut during, mut after) = (None, None);
-        if self.fail > 0.0 {
-            world.fail(self.fail)?;
-            during = Some(world.phase(self.lookups, 3)?);
-            world.sim.run_for(self.repair, &mut world.watch)?;
-            after = Some(world.phase(self.lookups, 0)?);
-        }
-        Ok(RouteReport {
-            seed,
-            nodes: self.nodes,
-            quiet,
-            join_messages_mean: join_messages as f64 / f64::from(self.nodes),
-            control_messages_per_node_per_second: at_rest,
-            during,
-            after,
-            leaf_sets_exact: world.leaf_sets_are_exact(),
-            virtual_seconds: world.sim.elapsed().as_secs_f64(),
-            trace_hash: world.sim.trace_hash().to_string(),
-        })
-    }
-}
 
 /// Where every message has been, by its number.
 type Trails = Arc<Mutex<BTreeMap<u32, Vec<u32>>>>;
@@ -166,10 +43,12 @@ impl Application for Recorder {
 
 /// Sees what is delivered and reported.
 #[derive(Default)]
-struct Watch {
+pub(super) struct Watch {
     /// By message: who delivered it.
     delivered: BTreeMap<u32, Vec<HostId>>,
     reported: BTreeMap<RequestId, bool>,
+    /// Messages of the protocol that nodes sent which have crashed since.
+    sent_before: u64,
 }
 
 impl Observer<Pastry> for Watch {
@@ -186,27 +65,32 @@ impl Observer<Pastry> for Watch {
         self.reported.insert(request, matches!(reply, Reply::Delivered { .. }));
         Ok(())
     }
+
+    fn on_crash(&mut self, sim: &Sim<Pastry>, host: HostId, _: DiskFate) {
+        self.sent_before += sim.machine(host).map_or(0, |machine| machine.counted().frames_sent);
+    }
 }
 
 /// The ring and the oracle.
-struct World {
-    sim: Sim<Pastry>,
-    watch: Watch,
-    rng: Rng,
+pub(super) struct World {
+    pub(super) sim: Sim<Pastry>,
+    pub(super) watch: Watch,
+    pub(super) rng: Rng,
     keys: Keys,
-    seeds: Rc<RefCell<Vec<Vec<SocketAddr>>>>,
+    side_max: usize,
+    pub(super) seeds: Rc<RefCell<Vec<Vec<SocketAddr>>>>,
     trails: Trails,
-    alive: Vec<HostId>,
+    pub(super) alive: Vec<HostId>,
     lookups: u32,
 }
 
-fn id_of(seed: u64, host: u32) -> Id {
+pub(super) fn id_of(seed: u64, host: u32) -> Id {
     // Far beyond the numbers of the other streams.
     Id::new(Rng::from_number(seed, (1 << 33) + u64::from(host)).next_u128())
 }
 
 impl World {
-    fn new(experiment: &RouteExperiment, seed: u64) -> Self {
+    pub(super) fn new(experiment: &RouteExperiment, seed: u64) -> Self {
         let seeds: Rc<RefCell<Vec<Vec<SocketAddr>>>> = Rc::default();
         let trails: Trails = Arc::default();
         let mut config = Config::default();
@@ -232,6 +116,7 @@ impl World {
             watch: Watch::default(),
             rng: Rng::from_number(seed, stream_of::SCENARIO),
             keys: experiment.keys,
+            side_max: experiment.leaf_set_max / 2,
             seeds,
             trails,
             alive: Vec::new(),
@@ -240,7 +125,7 @@ impl World {
     }
 
     /// One more node, through the one that is nearest in the network (P-27).
-    fn join_one(&mut self) -> Verdict {
+    pub(super) fn join_one(&mut self) -> Verdict {
         let host = self.sim.add_host_with(HostSpec { off: true, ..HostSpec::default() });
         let nearest = self.alive.iter().copied().min_by_key(|&other| self.sim.distance(host, other));
         let seed = nearest.map(|other| SocketAddr::new(self.sim.address(other), pastry::PORT));
@@ -257,8 +142,44 @@ impl World {
         Ok(())
     }
 
+    /// Starts nodes all at once, each through a random one that is there.
+    pub(super) fn start_at_once(&mut self, count: u32) {
+        let there = self.alive.clone();
+        for _ in 0..count {
+            let host = self.sim.add_host_with(HostSpec { off: true, ..HostSpec::default() });
+            let seed = there[self.rng.index(there.len())];
+            self.seeds.borrow_mut().push(vec![SocketAddr::new(self.sim.address(seed), pastry::PORT)]);
+            self.sim.fault(Fault::Start(host));
+            self.alive.push(host);
+        }
+    }
+
+    /// A node vanishes: its process is killed, or its machine loses power.
+    pub(super) fn crash(&mut self, host: HostId, power: bool) {
+        self.sim.fault(Fault::Crash { host, power, disk: DiskFate::Kept });
+        self.alive.retain(|at| *at != host);
+    }
+
+    /// A node that was there comes back.
+    pub(super) fn restart(&mut self, host: HostId) {
+        self.sim.fault(Fault::Start(host));
+        self.alive.push(host);
+    }
+
+    /// Waits until the ring is whole; how long that took.
+    pub(super) fn settle(&mut self, within: Duration) -> Result<Duration, Violation> {
+        let start = self.sim.elapsed();
+        while !self.is_whole() {
+            if self.sim.elapsed() - start >= within {
+                return Err(Violation::new(format!("the ring is not whole after {within:?}")));
+            }
+            self.sim.run_for(Duration::from_millis(500), &mut self.watch)?;
+        }
+        Ok(self.sim.elapsed() - start)
+    }
+
     /// A part of the nodes loses power.
-    fn fail(&mut self, part: f64) -> Verdict {
+    pub(super) fn fail(&mut self, part: f64) -> Verdict {
         self.rng.shuffle(&mut self.alive);
         let count = (self.alive.len() as f64 * part) as usize;
         for host in self.alive.drain(..count) {
@@ -268,7 +189,7 @@ impl World {
     }
 
     /// Sends messages and waits for the end of all of them.
-    fn phase(&mut self, lookups: u32, retries: u8) -> Result<Phase, Violation> {
+    pub(super) fn phase(&mut self, lookups: u32, retries: u8) -> Result<Phase, Violation> {
         let mut sent = Vec::new();
         for _ in 0..lookups {
             let from = self.alive[self.rng.index(self.alive.len())];
@@ -323,28 +244,41 @@ impl World {
         phase
     }
 
-    fn id(&self, host: HostId) -> Id {
+    pub(super) fn id(&self, host: HostId) -> Id {
         self.sim.machine(host).map_or(Id::MIN, |machine| machine.own().id)
     }
 
     /// Messages of the protocol that all nodes have sent: frames over streams, and probes in datagrams.
-    fn messages(&self) -> u64 {
+    pub(super) fn messages(&self) -> u64 {
         let frames: u64 = self.sim.machines().map(|(_, machine)| machine.counted().frames_sent).sum();
-        frames + self.sim.stats().datagrams_sent
+        frames + self.watch.sent_before + self.sim.stats().datagrams_sent
     }
 
-    fn leaf_sets_are_exact(&self) -> bool {
+    /// Whether every node has exactly the leaf set it should have, no node less.
+    pub(super) fn leaf_sets_are_exact(&self) -> bool {
         let mut ids: Vec<Id> = self.alive.iter().map(|&host| self.id(host)).collect();
         ids.sort_unstable();
-        self.sim.machines().filter(|(host, _)| self.alive.contains(host)).all(|(_, machine)| {
-            let at = ids.binary_search(&machine.own().id).unwrap_or(0);
-            let side = |side| machine.leaf_set().side(side);
-            let ahead = side(annulus_core::ring::Side::Clockwise);
-            let behind = side(annulus_core::ring::Side::CounterClockwise);
-            let count = ids.len();
-            ahead.iter().enumerate().all(|(n, id)| ids[(at + 1 + n) % count] == *id)
-                && behind.iter().enumerate().all(|(n, id)| ids[(at + count - 1 - n) % count] == *id)
+        let count = ids.len();
+        let side_max = self.side_max.min(count - 1);
+        self.alive.iter().filter_map(|&host| self.sim.machine(host)).all(|machine| {
+            let Ok(at) = ids.binary_search(&machine.own().id) else { return false };
+            let side = |side| machine.leaf_set().side(side).iter().copied();
+            side(Side::Clockwise).eq((1..=side_max).map(|n| ids[(at + n) % count]))
+                && side(Side::CounterClockwise).eq((1..=side_max).map(|n| ids[(at + count - n) % count]))
         })
+    }
+
+    /// Whether every live node has joined and has its exact leaf set.
+    pub(super) fn is_whole(&self) -> bool {
+        let active = |host: &HostId| self.sim.machine(*host).is_some_and(Pastry::is_active);
+        self.alive.iter().all(active) && self.leaf_sets_are_exact()
+    }
+
+    /// Messages of the protocol that a node sends in a second, measured over `time`.
+    pub(super) fn rate_over(&mut self, time: Duration) -> Result<f64, Violation> {
+        let before = self.messages();
+        self.sim.run_for(time, &mut self.watch)?;
+        Ok((self.messages() - before) as f64 / self.alive.len() as f64 / time.as_secs_f64())
     }
 }
 
@@ -354,61 +288,4 @@ fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
     let before = owners.range(..=key).next_back().or_else(|| owners.iter().next_back());
     let around = [after, before].into_iter().flatten().map(|(id, _)| *id);
     key.closest(around).map(|id| owners[&id])
-}
-
-#[cfg(test)]
-#[path = "route_tests.rs"]
-mod faults;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn experiment(nodes: u32) -> RouteExperiment {
-        RouteExperiment {
-            nodes,
-            lookups: 500,
-            base: Base::B4,
-            leaf_set_max: 16,
-            neighbourhood_max: 32,
-            latency: Latency::Plane { per_unit: Duration::from_micros(20) },
-            keys: Keys::Nodes,
-            fail: 0.0,
-            repair: Duration::from_secs(1200),
-        }
-    }
-
-    /// PF-1, PF-16: rings of every size that is special.
-    #[test]
-    fn every_message_arrives_in_a_quiet_ring_of_any_size() {
-        for nodes in [1, 2, 3, 16, 17, 32, 33, 34, 100] {
-            let keys = if nodes % 2 == 0 { Keys::Random } else { Keys::Nodes };
-            let report = RouteExperiment { keys, lookups: 100, ..experiment(nodes) }.run(7).unwrap();
-            let quiet = &report.quiet;
-            assert_eq!(
-                (quiet.delivered, quiet.wrong, quiet.lost, quiet.twice),
-                (100, 0, 0, 0),
-                "{nodes}: {report:?}"
-            );
-            assert!(report.leaf_sets_exact, "{nodes}");
-        }
-    }
-
-    #[test]
-    fn a_run_can_be_repeated() {
-        let (one, two) = (experiment(30).run(3).unwrap(), experiment(30).run(3).unwrap());
-        assert_eq!(one, two);
-        assert_ne!(one.trace_hash, experiment(30).run(4).unwrap().trace_hash);
-    }
-
-    /// PF-5, small: a tenth of the nodes fails silently at once.
-    #[test]
-    fn messages_arrive_while_a_tenth_has_failed() {
-        let report = RouteExperiment { fail: 0.1, lookups: 300, ..experiment(150) }.run(5).unwrap();
-        let (during, after) = (report.during.as_ref().unwrap(), report.after.as_ref().unwrap());
-        assert_eq!((during.wrong, during.lost, during.reported, during.twice), (0, 0, 0, 0), "{report:?}");
-        assert_eq!((after.wrong, after.lost, after.reported), (0, 0, 0), "{report:?}");
-        assert!(report.leaf_sets_exact);
-        assert!(after.hops_mean <= report.quiet.hops_mean * 1.05, "{report:?}");
-    }
 }

@@ -1,0 +1,93 @@
+//! Our ring: real nodes on loopback addresses, all in one thread.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use annulus_core::pastry::{AppName, Command, Config, Event, PORT, Pastry, Reply};
+use annulus_core::{Id, Rng};
+use annulus_net::{Handle, Options, spawn};
+use anyhow::{Context, ensure};
+
+use super::{PAYLOAD_BYTES, SENDERS, UNDER_WAY};
+use crate::cpu;
+
+/// A running ring.
+pub(super) struct Ring {
+    nodes: Vec<(Id, Handle<Pastry>)>,
+}
+
+/// An address on loopback that no other process of this kind has.
+pub(super) fn addr(index: usize) -> SocketAddr {
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let block = 64 + (high ^ low) % 128;
+    SocketAddr::from((Ipv4Addr::new(127, block, low, 1 + index as u8), PORT))
+}
+
+/// The settings of a node.
+pub(super) fn config(index: usize, id: Id) -> Config {
+    let seeds = if index == 0 { Vec::new() } else { vec![addr(0)] };
+    Config { id, bind: addr(index), seeds, sendings_max: 1 << 16, ..Config::default() }
+}
+
+/// Starts a node and waits until it has joined.
+pub(super) async fn join(config: Config) -> anyhow::Result<Handle<Pastry>> {
+    let mut seed = [0; 32];
+    seed[..16].copy_from_slice(&config.id.number().to_be_bytes());
+    let handle = spawn(Pastry::new(config, seed)?, Options::default())?;
+    let mut events = handle.events();
+    while let Some(event) = events.next().await {
+        if matches!(*event, Event::Joined { .. }) {
+            return Ok(handle);
+        }
+    }
+    anyhow::bail!("the node ended before it joined")
+}
+
+impl Ring {
+    /// Starts so many nodes, one after the other.
+    pub(super) async fn start(count: usize) -> anyhow::Result<Self> {
+        let mut rng = Rng::from_number(6, 0);
+        let mut nodes = Vec::new();
+        for index in 0..count {
+            let id = Id::new(rng.next_u128());
+            let handle = join(config(index, id)).await?;
+            let mut events = handle.events();
+            // Somebody takes what is delivered.
+            tokio::spawn(async move { while events.next().await.is_some() {} });
+            nodes.push((id, handle));
+        }
+        Ok(Self { nodes })
+    }
+
+    /// The ids of the nodes.
+    pub(super) fn ids(&self) -> Vec<Id> {
+        self.nodes.iter().map(|(id, _)| *id).collect()
+    }
+
+    /// Sends so many messages; CPU nanoseconds of each.
+    pub(super) async fn messages(&self, count: usize) -> anyhow::Result<f64> {
+        let each = count / (SENDERS * UNDER_WAY);
+        let before = cpu::of_process();
+        let mut tasks = Vec::new();
+        for task in 0..SENDERS * UNDER_WAY {
+            let handle = self.nodes[task % SENDERS].1.clone();
+            tasks.push(tokio::spawn(async move {
+                let mut rng = Rng::from_number(7, task as u64);
+                for _ in 0..each {
+                    let (app, key) = (AppName::default(), Id::new(rng.next_u128()));
+                    let command = Command::Route { app, key, payload: vec![7; PAYLOAD_BYTES], retries: 0 };
+                    let reply = handle.command(command).await?;
+                    ensure!(
+                        matches!(reply, Reply::Delivered { .. }),
+                        "a message was not delivered: {reply:?}"
+                    );
+                }
+                anyhow::Ok(())
+            }));
+        }
+        for task in tasks {
+            task.await.context("a sender panicked")??;
+        }
+        let used = cpu::of_process() - before;
+        Ok(used.as_nanos() as f64 / (each * SENDERS * UNDER_WAY) as f64)
+    }
+}

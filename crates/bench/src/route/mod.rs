@@ -1,0 +1,85 @@
+//! `route` beside what the Go implementation does: a JSON object on a TCP connection of its own for every step.
+//!
+//! `loopback.rs` has our ring, `json.rs` the stand-in for the Go implementation's transport, `join.rs` the time a join
+//! takes. The routing decision has a program of its own, `--bin decision`, since it counts allocations.
+
+mod join;
+mod json;
+mod loopback;
+
+use crate::cpu::median;
+use crate::table::Table;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Rounds of each; the middle one counts.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// Messages in a round of ours.
+    #[arg(long, default_value_t = 40_000)]
+    messages: usize,
+    /// Messages in a round of the stand-in.
+    #[arg(long, default_value_t = 4_000)]
+    json_messages: usize,
+    /// Only our messages, once: for a profiler.
+    #[arg(long, hide = true)]
+    profile: bool,
+}
+
+/// Nodes in the ring.
+const NODES: usize = 16;
+/// Nodes that send.
+const SENDERS: usize = 8;
+/// Messages that each of them has under way.
+const UNDER_WAY: usize = 128;
+/// Bytes of a message.
+const PAYLOAD_BYTES: usize = 100;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Vec<Table>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let ring = loopback::Ring::start(NODES).await?;
+        if args.profile {
+            let cpu = ring.messages(args.messages).await?;
+            return Ok(vec![messages_table(args, vec![cpu], vec![f64::NAN])]);
+        }
+        let others = json::Ring::start(ring.ids()).await?;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for round in 0..=args.rounds {
+            let our_cpu = ring.messages(args.messages).await?;
+            let their_cpu = others.messages(args.json_messages).await?;
+            if round > 0 {
+                ours.push(our_cpu);
+                theirs.push(their_cpu);
+            }
+        }
+        let join = join::run(&ring, args.rounds * 3).await?;
+        Ok(vec![messages_table(args, ours, theirs), join])
+    })
+}
+
+/// From CPU nanoseconds per message.
+fn messages_table(args: &Args, ours: Vec<f64>, theirs: Vec<f64>) -> Table {
+    let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours).collect());
+    let row = |name: &str, nanos: f64, ratio: f64| {
+        vec![
+            name.to_owned(),
+            format!("{:.2}", nanos / 1000.0),
+            format!("{:.0}", 1e9 / nanos),
+            format!("{ratio:.1}"),
+        ]
+    };
+    Table {
+        bench: "route, messages",
+        setup: format!(
+            "{NODES} nodes on loopback, {PAYLOAD_BYTES} bytes to random keys, {SENDERS} senders with {UNDER_WAY} under \
+             way each; {} rounds in turns; medians; CPU of everything, both ends and the senders",
+            args.rounds
+        ),
+        columns: vec!["transport", "CPU µs/message", "messages/CPU-second", "times"],
+        rows: vec![
+            row("a JSON object on a connection of its own", median(theirs), 1.0),
+            row("route: acknowledged, with a receipt", median(ours), ratio),
+        ],
+    }
+}

@@ -1,0 +1,181 @@
+//! What the service `members` tells: joins without a seed, failures, suspicions, round-trip times.
+
+use core::time::Duration;
+
+use super::group::{Group, addr};
+use super::*;
+use crate::{Instant, Rng};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn fed() -> Config {
+    Config { liveness: Liveness::Members, ..small() }
+}
+
+fn id(group: &Group, at: usize) -> Id {
+    group.members[at].pastry.own().id
+}
+
+/// Everybody in `of` hears that everybody else there lives.
+fn introduce_all(group: &mut Group, of: core::ops::Range<usize>) {
+    for at in of.clone() {
+        for other in of.clone().filter(|&other| other != at) {
+            let alive = Command::MemberAlive { id: id(group, other), addr: addr(other) };
+            group.command(at, alive);
+        }
+    }
+}
+
+#[test]
+fn a_node_that_awaits_members_joins_through_the_one_they_name() {
+    let mut group = Group::ring(10, 31, &fed());
+    let joiner = group.start(Config { id: Id::new(77), await_members: true, ..fed() });
+    group.run(30 * SECOND);
+    assert!(!group.members[joiner].pastry.is_active(), "it founds no ring of its own");
+    let alive = Command::MemberAlive { id: id(&group, 3), addr: addr(3) };
+    group.command(joiner, alive);
+    group.run(5 * SECOND);
+    assert!(group.members[joiner].pastry.is_active());
+    group.assert_leaf_sets_are_exact();
+}
+
+#[test]
+fn nodes_that_all_await_members_become_one_ring() {
+    let mut group = Group::new(32);
+    let mut rng = Rng::from_number(32, 1);
+    for _ in 0..8 {
+        let id = Id::new(rng.next_u128());
+        group.start(Config { id, await_members: true, ..fed() });
+    }
+    introduce_all(&mut group, 0..8);
+    group.run(120 * SECOND);
+    assert!(group.members.iter().all(|member| member.pastry.is_active()));
+    group.assert_leaf_sets_are_exact();
+}
+
+#[test]
+fn two_rings_become_one_when_members_names_each_to_the_other() {
+    let mut group = Group::new(33);
+    let mut rng = Rng::from_number(33, 1);
+    for at in 0..12 {
+        let seeds = if at % 6 == 0 { Vec::new() } else { vec![addr(at / 6 * 6)] };
+        group.start(Config { id: Id::new(rng.next_u128()), seeds, ..fed() });
+        group.run(2 * SECOND);
+    }
+    assert!((0..6).all(|at| !group.members[at].pastry.leaf_set().contains(id(&group, 7))));
+    introduce_all(&mut group, 0..12);
+    group.run(10 * SECOND);
+    group.assert_leaf_sets_are_exact();
+}
+
+#[test]
+fn a_failed_member_loses_its_seats_and_they_are_filled_anew() {
+    let mut group = Group::ring(30, 34, &fed());
+    let lost = id(&group, 5);
+    group.kill(5);
+    for at in (0..30).filter(|&at| at != 5) {
+        group.command(at, Command::MemberFailed(lost));
+    }
+    assert!(group.alive().all(|member| member.pastry.contact(lost).is_none()), "at once");
+    group.run(10 * SECOND);
+    group.assert_leaf_sets_are_exact();
+}
+
+#[test]
+fn a_member_that_left_is_told_as_one_that_left() {
+    let mut group = Group::ring(5, 35, &fed());
+    let left = id(&group, 2);
+    group.command(0, Command::MemberLeft(left));
+    let events = &group.members[0].events;
+    assert!(events.iter().any(|event| matches!(event, Event::PeerLeft { contact } if contact.id == left)));
+    // It comes back before what others say of it counts again.
+    group.command(0, Command::MemberAlive { id: left, addr: addr(2) });
+    group.run(SECOND);
+    assert!(group.members[0].pastry.leaf_set().contains(left));
+}
+
+#[test]
+fn messages_go_around_a_suspected_member_until_it_recovers() {
+    let mut group = Group::ring(40, 36, &fed());
+    let mut rng = Rng::from_number(36, 2);
+    let (key, next) = loop {
+        let key = Id::new(rng.next_u128());
+        if let Step::Forward { to, last: false } = group.members[0].pastry.decide(key) {
+            break (key, to);
+        }
+    };
+    group.command(0, Command::MemberSuspected(next));
+    let around = group.members[0].pastry.decide(key);
+    assert!(!matches!(around, Step::Forward { to, .. } if to == next), "{around:?}");
+    group.command(0, Command::MemberRecovered(next));
+    assert_eq!(group.members[0].pastry.decide(key), Step::Forward { to: next, last: false });
+}
+
+#[test]
+fn a_message_to_a_suspected_owner_is_delivered_once_it_answers() {
+    let mut group = Group::ring(10, 37, &fed());
+    let owner = id(&group, 4);
+    group.command(0, Command::MemberSuspected(owner));
+    let command = Command::Route { app: AppName::default(), key: owner, payload: vec![1], retries: 0 };
+    let request = group.command(0, command);
+    group.run(SECOND);
+    assert!(matches!(group.reply(0, request), Some(Reply::Delivered { by, .. }) if by.id == owner));
+}
+
+#[test]
+fn a_round_trip_that_members_measured_decides_who_has_the_cell() {
+    let mut group = Group::ring(60, 38, &fed());
+    group.run(70 * SECOND);
+    let pastry = &group.members[0].pastry;
+    let known = |at: usize| pastry.contact(group.members[at].pastry.own().id).is_some();
+    let stranger = (1..60).find(|&at| !known(at)).expect("a node without a seat");
+    let id = id(&group, stranger);
+    let cell = pastry.routing_table().position(id).unwrap();
+    group.latency = Box::new(move |a, b| {
+        let near = (a == stranger && b == 0) || (a == 0 && b == stranger);
+        if near { SECOND / 10_000 } else { SECOND / 200 }
+    });
+    group.command(0, Command::MemberRtt { id, addr: addr(stranger), rtt: SECOND / 5_000 });
+    group.run(SECOND);
+    let holder = group.members[0].pastry.routing_table().cell(cell).map(|cell| cell.id);
+    assert_eq!(holder, Some(id), "it is nearer than whoever was there");
+    // One that is far is not even asked.
+    let pastry = &group.members[0].pastry;
+    let known = |at: usize| pastry.contact(group.members[at].pastry.own().id).is_some();
+    let other = (1..60).find(|&at| !known(at)).expect("another node without a seat");
+    let before = pastry.counted().probes_sent;
+    let id = self::id(&group, other);
+    group.command(0, Command::MemberRtt { id, addr: addr(other), rtt: SECOND });
+    assert_eq!(group.members[0].pastry.counted().probes_sent, before);
+}
+
+#[test]
+fn a_member_that_moved_is_found_at_its_new_address() {
+    let mut group = Group::ring(10, 39, &fed());
+    let moved = id(&group, 4);
+    group.kill(4);
+    let again = group.start(Config { id: moved, await_members: true, ..fed() });
+    for at in (0..10).filter(|&at| at != 4) {
+        group.command(at, Command::MemberAlive { id: moved, addr: addr(again) });
+    }
+    group.run(SECOND);
+    let contact = group.members[0].pastry.contact(moved).expect("it has a seat");
+    assert_eq!(contact.addr, addr(again));
+}
+
+#[test]
+fn with_members_it_sends_no_probes_of_its_own() {
+    let mut alone = Group::ring(20, 40, &small());
+    let mut fed = Group::ring(20, 40, &fed());
+    let sent = |group: &mut Group| {
+        group.run(60 * SECOND);
+        let count =
+            |group: &Group| -> u64 { group.alive().map(|member| member.pastry.counted().probes_sent).sum() };
+        let before = count(group);
+        group.run(2_000 * SECOND);
+        count(group) - before
+    };
+    assert!(sent(&mut alone) > 1_000);
+    assert_eq!(sent(&mut fed), 0);
+    assert!(fed.now > Instant::ZERO + 2_000 * SECOND);
+}

@@ -1,0 +1,150 @@
+//! A ring of routing nodes, as the Pastry paper measured it: nodes join one after the other through the protocol, then
+//! messages are sent between random pairs of them, and an oracle that knows all nodes says whether each arrived where it
+//! should.
+//!
+//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `swarm.rs` any faults with a checker.
+
+mod storm;
+mod swarm;
+mod world;
+
+#[cfg(test)]
+mod experiment_tests;
+#[cfg(test)]
+mod faults_tests;
+#[cfg(test)]
+mod swarm_tests;
+
+use core::time::Duration;
+
+use annulus_core::Base;
+use serde::Serialize;
+
+pub use storm::{RouteStorm, StormKind, StormReport};
+pub use swarm::{Broken, RouteChecker, RouteScenario};
+use world::World;
+
+use crate::latency::Latency;
+use crate::observer::Violation;
+
+/// How long the ring is left alone to measure what it costs at rest.
+const REST: Duration = Duration::from_secs(60);
+
+/// Whither messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// To the id of another node, as in the paper.
+    Nodes,
+    /// To any key.
+    Random,
+}
+
+/// The settings of the experiment.
+#[derive(Clone, Debug)]
+pub struct RouteExperiment {
+    /// How many nodes.
+    pub nodes: u32,
+    /// How many messages, in each phase.
+    pub lookups: u32,
+    /// Bits of a digit.
+    pub base: Base,
+    /// |L|, both sides together.
+    pub leaf_set_max: usize,
+    /// |M|.
+    pub neighbourhood_max: usize,
+    /// How long the ways are.
+    pub latency: Latency,
+    /// Whither messages go.
+    pub keys: Keys,
+    /// Which part of the nodes loses power after the first phase.
+    pub fail: f64,
+    /// How long after that the third phase begins.
+    pub repair: Duration,
+}
+
+/// What came out of one phase.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Phase {
+    /// Messages sent.
+    pub lookups: u64,
+    /// Mean number of steps of those delivered.
+    pub hops_mean: f64,
+    /// How many took 0, 1, 2 … steps.
+    pub hops_histogram: Vec<u64>,
+    /// Delivered at the right node.
+    pub delivered: u64,
+    /// Delivered at a wrong one.
+    pub wrong: u64,
+    /// Delivered more than once.
+    pub twice: u64,
+    /// Neither delivered nor reported.
+    pub lost: u64,
+    /// Reported to the sender as failed or unknown.
+    pub reported: u64,
+    /// Length of all ways taken over length of all direct ones.
+    pub distance_ratio: f64,
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RouteReport {
+    /// Which seed.
+    pub seed: u64,
+    /// How many nodes.
+    pub nodes: u32,
+    /// The quiet network.
+    #[serde(flatten)]
+    pub quiet: Phase,
+    /// Messages of the protocol sent for one join, all nodes together.
+    pub join_messages_mean: f64,
+    /// Messages of the protocol that a node sends at rest.
+    pub control_messages_per_node_per_second: f64,
+    /// Right after nodes failed.
+    pub during: Option<Phase>,
+    /// After repair.
+    pub after: Option<Phase>,
+    /// Whether every leaf set was exact at the end.
+    pub leaf_sets_exact: bool,
+    /// Virtual time that has passed.
+    pub virtual_seconds: f64,
+    /// The hash of everything that happened.
+    pub trace_hash: String,
+}
+
+impl RouteExperiment {
+    /// Runs it under one seed.
+    ///
+    /// # Errors
+    /// If a node does not join, or the simulation itself complains.
+    pub fn run(&self, seed: u64) -> Result<RouteReport, Violation> {
+        let mut world = World::new(self, seed);
+        for _ in 0..self.nodes {
+            world.join_one()?;
+        }
+        world.sim.run_for(Duration::from_secs(20), &mut world.watch)?;
+        let join_messages = world.messages();
+        let quiet = world.phase(self.lookups, 0)?;
+        let before = world.messages();
+        world.sim.run_for(REST, &mut world.watch)?;
+        let at_rest = (world.messages() - before) as f64 / f64::from(self.nodes) / REST.as_secs_f64();
+        let (mut during, mut after) = (None, None);
+        if self.fail > 0.0 {
+            world.fail(self.fail)?;
+            during = Some(world.phase(self.lookups, 3)?);
+            world.sim.run_for(self.repair, &mut world.watch)?;
+            after = Some(world.phase(self.lookups, 0)?);
+        }
+        Ok(RouteReport {
+            seed,
+            nodes: self.nodes,
+            quiet,
+            join_messages_mean: join_messages as f64 / f64::from(self.nodes),
+            control_messages_per_node_per_second: at_rest,
+            during,
+            after,
+            leaf_sets_exact: world.leaf_sets_are_exact(),
+            virtual_seconds: world.sim.elapsed().as_secs_f64(),
+            trace_hash: world.sim.trace_hash().to_string(),
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! A ring under any faults: the scenario of `annulus sim route --swarm`.
+//!
+//! Nodes join through the first three, faults happen, messages are sent. What must hold:
+//!
+//! - A message that may not be repeated is delivered at most once. One case is left out: a process that stood still, or
+//!   a machine that slept, may hold a copy in its kernel that it takes up again when the owner has long changed.
+//! - Of a message that was reported as failed nothing was delivered, and none is delivered later.
+//! - A message that was reported as delivered was delivered, and where the report says.
+//! - Every sender that lives on learns what became of its message.
+//! - When the faults have stopped, all leaf sets become exact, and then every message arrives at its owner.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use annulus_core::pastry::{self, AppName, Application, Command, Event, Failure, Passing, Pastry, Reply};
+use annulus_core::ring::Side;
+use annulus_core::{Id, RequestId, Rng};
+use serde_json::json;
+
+use super::world::id_of;
+use crate::conditions::{Conditions, FaultPlan};
+use crate::disk::DiskFate;
+use crate::host::HostId;
+use crate::observer::{Observer, Verdict, Violation};
+use crate::scenario::{Checker, Scenario, Setup};
+use crate::sim::{Sim, address, stream_of};
+
+/// How long a ring may take to be whole again: lost nodes are tried one a minute.
+const WHOLE_WITHIN: Duration = Duration::from_secs(1500);
+/// How long the last messages may take after that.
+const ARRIVED_WITHIN: Duration = Duration::from_secs(100);
+/// How many messages are sent to a ring that is whole.
+const LAST_MESSAGES: u64 = 40;
+
+/// A fault of ours, to see that the checker notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The owner of a key does not deliver.
+    Swallows,
+}
+
+/// The settings of the scenario.
+#[derive(Clone, Debug)]
+pub struct RouteScenario {
+    /// How many nodes; with `swarm`, how many at most.
+    pub nodes: u32,
+    /// How long faults happen.
+    pub seconds: u64,
+    /// |L|, both sides together.
+    pub leaf_set_max: usize,
+    /// |M|.
+    pub neighbourhood_max: usize,
+    /// What goes wrong.
+    pub conditions: Conditions,
+    /// Whether the seed draws the number of nodes and the conditions.
+    pub swarm: bool,
+    /// What is wrong with the nodes.
+    pub broken: Option<Broken>,
+}
+
+/// Stops every message at its owner.
+struct Swallows;
+
+impl Application for Swallows {
+    fn forward(&self, passing: &Passing<'_>) -> pastry::Verdict {
+        if passing.next.is_none() { pastry::Verdict::Stop } else { pastry::Verdict::Forward }
+    }
+}
+
+fn addr_of(host: u32) -> SocketAddr {
+    SocketAddr::new(address(HostId::new(host)), pastry::PORT)
+}
+
+impl RouteScenario {
+    fn config(&self, seed: u64, host: HostId, nodes: u32) -> pastry::Config {
+        pastry::Config {
+            id: id_of(seed, host.index() as u32),
+            bind: addr_of(host.index() as u32),
+            seeds: (0..nodes.min(3)).map(addr_of).collect(),
+            leaf_set_max: self.leaf_set_max,
+            neighbourhood_max: self.neighbourhood_max,
+            ..pastry::Config::default()
+        }
+    }
+}
+
+impl Scenario for RouteScenario {
+    type Machine = Pastry;
+    type Checker = RouteChecker;
+
+    fn name(&self) -> &'static str {
+        "route"
+    }
+
+    fn setup(&self, seed: u64) -> Result<Setup<Pastry, RouteChecker>, Violation> {
+        let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
+        let (nodes, conditions) = if self.swarm {
+            (rng.between(2, u64::from(self.nodes.max(2))) as u32, Conditions::swarm(&mut rng))
+        } else {
+            (self.nodes, self.conditions.clone())
+        };
+        let settings = self.clone();
+        let mut sim = Sim::new(seed, conditions.config.clone(), move |birth| {
+            let config = settings.config(seed, birth.host, nodes);
+            let pastry = Pastry::new(config, birth.seed).expect("the settings go together");
+            match settings.broken {
+                Some(Broken::Swallows) => {
+                    pastry.with_application(AppName::default(), std::sync::Arc::new(Swallows))
+                }
+                None => pastry,
+            }
+        });
+        (0..nodes).for_each(|_| {
+            sim.add_host();
+        });
+        let faults_for = Duration::from_secs(self.seconds);
+        conditions.faults.schedule(seed, &mut sim, faults_for);
+        let mut checker = RouteChecker::new(seed, nodes, self.leaf_set_max / 2, &conditions.faults);
+        for _ in 0..self.seconds * 2 {
+            let after = rng.duration_below(faults_for);
+            checker.send_after(after, &mut sim, &mut rng, false);
+        }
+        for _ in 0..LAST_MESSAGES {
+            let after = faults_for + WHOLE_WITHIN + rng.duration_below(Duration::from_secs(20));
+            checker.send_after(after, &mut sim, &mut rng, true);
+        }
+        let network = &conditions.config.network;
+        let settings = json!({
+            "seconds": self.seconds, "swarm": self.swarm, "leaf": self.leaf_set_max,
+            "latency": network.latency.to_string(), "loss": network.loss, "duplicate": network.duplicate,
+            "reorder": network.reorder, "faults": conditions.faults,
+        });
+        Ok(Setup { sim, checker, faults_for, converge_within: WHOLE_WITHIN + ARRIVED_WITHIN, settings })
+    }
+}
+
+/// A message and what is known of it.
+struct Sent {
+    from: HostId,
+    key: Id,
+    repeatable: bool,
+    last: bool,
+    /// Where it was delivered.
+    at: Vec<HostId>,
+    /// Its sender crashed: nobody waits any more.
+    orphaned: bool,
+    reply: Option<Reply>,
+}
+
+/// Watches all nodes.
+pub struct RouteChecker {
+    ids: Vec<(Id, HostId)>,
+    side_max: usize,
+    sent: Vec<Sent>,
+    by_request: BTreeMap<RequestId, usize>,
+    whole_at: Option<Duration>,
+    /// Whether processes may stand still.
+    stalls: bool,
+}
+
+impl RouteChecker {
+    fn new(seed: u64, nodes: u32, side_max: usize, faults: &FaultPlan) -> Self {
+        let stalls = faults.suspensions + faults.sleeps > 0;
+        let mut ids: Vec<_> = (0..nodes).map(|host| (id_of(seed, host), HostId::new(host))).collect();
+        ids.sort_unstable();
+        Self { ids, side_max, sent: Vec::new(), by_request: BTreeMap::new(), whole_at: None, stalls }
+    }
+
+    fn send_after(&mut self, after: Duration, sim: &mut Sim<Pastry>, rng: &mut Rng, last: bool) {
+        let from = HostId::new(rng.below(self.ids.len() as u64) as u32);
+        let key = Id::new(rng.next_u128());
+        let retries = if last || rng.chance(0.7) { 0 } else { 2 };
+        let payload = (self.sent.len() as u32).to_be_bytes().to_vec();
+        let command = Command::Route { app: AppName::default(), key, payload, retries };
+        let request = sim.command_after(after, from, command);
+        self.by_request.insert(request, self.sent.len());
+        let repeatable = retries > 0;
+        self.sent.push(Sent { from, key, repeatable, last, at: Vec::new(), orphaned: false, reply: None });
+    }
+
+    fn owner(&self, key: Id) -> Option<HostId> {
+        let owner = key.closest(self.ids.iter().map(|(id, _)| *id))?;
+        self.ids.iter().find(|(id, _)| *id == owner).map(|(_, host)| *host)
+    }
+
+    /// Who has another leaf set than it should have.
+    fn whole(&self, sim: &Sim<Pastry>) -> Result<(), String> {
+        let (count, side_max) = (self.ids.len(), self.side_max.min(self.ids.len() - 1));
+        for (at, (id, host)) in self.ids.iter().enumerate() {
+            let Some(machine) = sim.machine(*host) else { return Err(format!("{host} is down")) };
+            if !machine.is_active() {
+                return Err(format!("{host} has not joined"));
+            }
+            for (side, step) in [(Side::Clockwise, 1), (Side::CounterClockwise, count - 1)] {
+                let should = (1..=side_max).map(|n| self.ids[(at + n * step) % count].0);
+                if !machine.leaf_set().side(side).iter().copied().eq(should) {
+                    return Err(format!("{host} ({id:?}) has another leaf set {side:?} than it should"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Observer<Pastry> for RouteChecker {
+    fn on_event(&mut self, _: &Sim<Pastry>, host: HostId, event: &Event) -> Verdict {
+        let Event::Delivered { payload, .. } = event else { return Ok(()) };
+        let number = payload.as_slice().try_into().map_or(u32::MAX, u32::from_be_bytes) as usize;
+        let owner = self.sent.get(number).and_then(|sent| self.owner(sent.key));
+        let Some(sent) = self.sent.get_mut(number) else {
+            return Err(Violation::new(format!("{host} delivered message {number}, which nobody sent")));
+        };
+        if !sent.repeatable && !sent.at.is_empty() && !self.stalls {
+            let text = format!("{host} delivered message {number}, which {} had delivered", sent.at[0]);
+            return Err(Violation::new(text));
+        }
+        if matches!(sent.reply, Some(Reply::Failed { .. })) && !sent.repeatable && !self.stalls {
+            return Err(Violation::new(format!("{host} delivered message {number}, reported as failed")));
+        }
+        if sent.last && owner != Some(host) {
+            return Err(Violation::new(format!("{host} delivered message {number} of {owner:?}")));
+        }
+        sent.at.push(host);
+        Ok(())
+    }
+
+    fn on_reply(&mut self, _: &Sim<Pastry>, _: HostId, request: RequestId, reply: &Reply) -> Verdict {
+        let Some(&number) = self.by_request.get(&request) else { return Ok(()) };
+        let ids = &self.ids;
+        let sent = &mut self.sent[number];
+        let violation = match reply {
+            _ if sent.reply.is_some() => Some(String::from("was answered twice")),
+            Reply::Delivered { by, .. } => {
+                let at = ids.iter().find(|(id, _)| *id == by.id).map(|(_, host)| *host);
+                let known = at.is_some_and(|at| sent.at.contains(&at));
+                (!known).then(|| format!("was reported as delivered by {:?}, and was not", by.id))
+            }
+            Reply::Failed { reason: Failure::Stopped | Failure::NoApplication } => {
+                Some(format!("ended with {reply:?}"))
+            }
+            Reply::Failed { .. } if !sent.at.is_empty() && !sent.repeatable => {
+                Some(format!("was reported as failed, but {} delivered it", sent.at[0]))
+            }
+            other if sent.last => Some(format!("ended with {other:?} in a ring that is whole")),
+            _ => None,
+        };
+        sent.reply = Some(reply.clone());
+        violation.map_or(Ok(()), |text| Err(Violation::new(format!("message {number} {text}"))))
+    }
+
+    fn on_crash(&mut self, _: &Sim<Pastry>, host: HostId, _: DiskFate) {
+        for sent in self.sent.iter_mut().filter(|sent| sent.from == host && sent.reply.is_none()) {
+            sent.orphaned = true;
+        }
+    }
+}
+
+impl Checker<Pastry> for RouteChecker {
+    fn converged(&mut self, sim: &Sim<Pastry>) -> Result<(), String> {
+        if self.whole_at.is_none() {
+            self.whole(sim)?;
+            self.whole_at = Some(sim.elapsed());
+        }
+        let open = |sent: &&Sent| sent.reply.is_none() && !sent.orphaned;
+        let count = self.sent.iter().filter(open).count();
+        if count > 0 { Err(format!("{count} senders wait for word of their messages")) } else { Ok(()) }
+    }
+
+    fn measured(&mut self, _: &Sim<Pastry>) -> serde_json::Map<String, serde_json::Value> {
+        let mut measured = serde_json::Map::new();
+        let count = |which: fn(&Sent) -> bool| self.sent.iter().filter(|sent| which(sent)).count();
+        measured.insert("messages".into(), json!(self.sent.len()));
+        measured.insert("delivered".into(), json!(count(|sent| !sent.at.is_empty())));
+        measured.insert("unknown".into(), json!(count(|sent| sent.reply == Some(Reply::Unknown))));
+        measured
+            .insert("failed".into(), json!(count(|sent| matches!(sent.reply, Some(Reply::Failed { .. })))));
+        measured.insert("whole_at_seconds".into(), json!(self.whole_at.map(|at| at.as_secs_f64())));
+        measured
+    }
+}
