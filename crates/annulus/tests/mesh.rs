@@ -5,83 +5,11 @@ mod common;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
+use common::mesh::{Network, bytes, counter, inbox, nid, send, sent, wait_for_message, wait_for_peers};
 use common::{Agent, annulus, own_ip, own_udp_port, wait_until};
 use serde_json::Value;
-
-/// A network of its own: one port for all its nodes, and one seed.
-struct Network {
-    port: u16,
-    seed: IpAddr,
-}
-
-impl Network {
-    fn new() -> Self {
-        Self { port: own_udp_port(), seed: own_ip() }
-    }
-
-    fn start(&self, ip: IpAddr, more: &[&str]) -> Agent {
-        let (port, seeds) = (format!("mesh.port={}", self.port), format!("mesh.seeds={}", self.seed));
-        let args = ["--services", "mesh", "--set", &port, "--set", &seeds];
-        Agent::start_on(ip, &[&args[..], more].concat())
-    }
-
-    /// The seed, and others up to `size` together, all connected.
-    fn agents(&self, size: usize) -> Vec<Agent> {
-        let ip = |index: usize| if index == 0 { self.seed } else { own_ip() };
-        let agents: Vec<Agent> = (0..size).map(|index| self.start(ip(index), &[])).collect();
-        agents.iter().for_each(|agent| wait_for_peers(agent, 1));
-        agents
-    }
-}
-
-fn nid(agent: &Agent) -> String {
-    agent.json(&["mesh", "status"])["nid"].as_str().unwrap().to_owned()
-}
-
-fn wait_for_peers(agent: &Agent, count: usize) {
-    wait_until("it has peers", || (agent.json(&["mesh", "peers"]).as_array()?.len() >= count).then_some(()));
-}
-
-fn inbox(agent: &Agent) -> Vec<Value> {
-    agent.json(&["mesh", "inbox"]).as_array().unwrap().clone()
-}
-
-/// Waits for a message from `from` and gives its line.
-fn wait_for_message(agent: &Agent, from: &str) -> Value {
-    wait_until("the message arrives", || inbox(agent).into_iter().find(|line| line["from"] == from))
-}
-
-/// Sends from standard input.
-fn send(agent: &Agent, to: &str, data: &[u8], more: &[&str]) -> Output {
-    let http = agent.http().to_string();
-    let args = [&["mesh", "send", to, "--json", "--agent", &http], more].concat();
-    let mut child = annulus(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(data).unwrap();
-    child.wait_with_output().unwrap()
-}
-
-/// Sends, and gives what the agent answered.
-fn sent(agent: &Agent, to: &str, data: &[u8], more: &[&str]) -> Value {
-    let output = send(agent, to, data, more);
-    assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// What a verb writes, byte for byte.
-fn bytes(agent: &Agent, args: &[&str]) -> Vec<u8> {
-    let http = agent.http().to_string();
-    let output = annulus(&[args, &["--agent", &http]].concat()).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    output.stdout
-}
-
-fn counter(agent: &Agent, name: &str) -> Option<u64> {
-    let (_, text) = agent.request("GET", "/metrics", &[], "");
-    let line = text.lines().find(|line| line.split(' ').next() == Some(name))?;
-    line.split(' ').nth(1)?.parse().ok()
-}
 
 #[test]
 fn agents_exchange_messages_through_one_seed() {

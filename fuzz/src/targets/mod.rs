@@ -7,6 +7,9 @@ mod jitterbug_life;
 mod jitterbug_stream;
 mod members_datagram;
 mod members_life;
+mod mesh_datagram;
+mod mesh_life;
+mod mesh_stream;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
@@ -30,6 +33,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "jitterbug_stream", run: jitterbug_stream::run },
     Target { name: "members_datagram", run: members_datagram::run },
     Target { name: "members_life", run: members_life::run },
+    Target { name: "mesh_datagram", run: mesh_datagram::run },
+    Target { name: "mesh_life", run: mesh_life::run },
+    Target { name: "mesh_stream", run: mesh_stream::run },
     Target { name: "node_life", run: ping_life::run_node },
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },

@@ -145,7 +145,8 @@ fn transfer(mut source: TcpStream, mut sink: TcpStream, frames: Vec<Vec<u8>>) ->
     Ok(total as f64 / 1e6 / seconds)
 }
 
-/// What this process has in memory before and after a peer was sent so much and has read nothing.
+/// What this process has in memory when a peer that reads nothing was sent a third of so much, and when it was sent all:
+/// messages in memory have reached their limit at the first.
 pub(super) fn slow_reader(mebibytes: usize) -> anyhow::Result<(u64, u64)> {
     let relay = Relay::start()?;
     // A round with a peer that reads: what the node needs at work is there then.
@@ -154,9 +155,12 @@ pub(super) fn slow_reader(mebibytes: usize) -> anyhow::Result<(u64, u64)> {
     let mut source = relay.peer(4)?;
     let _deaf = relay.peer(5)?;
     source.set_write_timeout(Some(STUCK))?;
-    let (before, _) = cpu::resident_kib()?;
     let count = mebibytes * 1024 * 1024 / MESSAGE_BYTES;
+    let (mut before, _) = cpu::resident_kib()?;
     for number in 0..count {
+        if number == count / 3 {
+            (before, _) = cpu::resident_kib()?;
+        }
         let message = Message::new(nid(4), nid(5), &noise(number as u64 + 1_000_000, MESSAGE_BYTES));
         let mut frame = Vec::with_capacity(MESSAGE_BYTES + 256);
         encode_message(&message, &mut Writer::new(&mut frame, MESSAGE_BYTES + 256));

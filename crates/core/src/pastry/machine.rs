@@ -49,6 +49,8 @@ pub const SPACE: SpaceId = SpaceId::new(0);
 const INCARNATION_KEY: &[u8] = b"incarnation";
 const LOAD: OpId = OpId::new(1);
 const KEEP: OpId = OpId::new(2);
+/// What is kept of the memory in which messages are written.
+const SCRATCH_KEPT_BYTES: usize = 4096;
 /// The longest datagram: a pong from an IPv6 address.
 const DATAGRAM_BYTES_MAX: usize = 128;
 
@@ -132,6 +134,8 @@ pub struct Pastry {
     pub(super) window: Window,
     pub(super) join: Join,
     pub(super) next_seed: usize,
+    /// When this node found its place among others.
+    pub(super) joined: Option<Instant>,
     /// Nodes that `members` named while this one has not joined.
     pub(super) named: Vec<(Id, SocketAddr)>,
     pub(super) periods: Periods,
@@ -141,6 +145,8 @@ pub struct Pastry {
     message_prefix: u64,
     messages: u64,
     stopping: Option<Instant>,
+    /// Empty between calls; its memory is kept.
+    scratch: Vec<u8>,
     pub(super) counters: Counters,
 }
 
@@ -184,6 +190,7 @@ impl Pastry {
             window: Window::new(config.window_max),
             join: Join::new(),
             next_seed: 0,
+            joined: None,
             named: Vec::new(),
             periods: Periods::default(),
             shown: Vec::new(),
@@ -191,6 +198,7 @@ impl Pastry {
             message_prefix: rng.next_u64(),
             messages: 0,
             stopping: None,
+            scratch: Vec::new(),
             counters: Counters::default(),
             rng,
             config,
@@ -312,10 +320,16 @@ impl Pastry {
         message: &Message,
         out: Out<'_, '_>,
     ) -> Option<Taken> {
-        let taken =
-            self.pool.send(now.mono, to, bytes_of(message, self.config.message_bytes_max)?, out).ok()?;
-        self.counters.frames_sent += 1;
-        Some(taken)
+        let mut bytes = core::mem::take(&mut self.scratch);
+        let mut writer = Writer::new(&mut bytes, self.config.message_bytes_max);
+        encode(message, &mut writer);
+        let fits = writer.finish().is_ok();
+        let taken = if fits { self.pool.send(now.mono, to, &bytes, out).ok() } else { None };
+        bytes.clear();
+        bytes.shrink_to(SCRATCH_KEPT_BYTES);
+        self.scratch = bytes;
+        self.counters.frames_sent += u64::from(taken.is_some());
+        taken
     }
 
     /// Sends a message in a datagram.

@@ -119,8 +119,8 @@ pub use counts::Counters;
 pub use leaf_set::LeafSet;
 pub use machine::{Pastry, SPACE, TCP, UDP};
 pub use message::{
-    About, AppName, AppNameTooLong, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
-    TablesSent, Wanted,
+    About, AppName, AppNameTooLong, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep,
+    RingTag, TablesSent, Wanted,
 };
 pub use neighbourhood::Neighbourhood;
 pub use proximity::{Estimate, Score};

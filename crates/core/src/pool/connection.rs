@@ -74,13 +74,16 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Queues a message and writes what may be written.
-    pub(super) fn send<M: Machine>(&mut self, message: Vec<u8>, out: &mut Outbox<'_, M>) {
+    /// Writes a message if nothing is in its way, else queues it.
+    pub(super) fn send<M: Machine>(&mut self, message: &[u8], out: &mut Outbox<'_, M>) {
         self.queued_bytes += message.len();
+        if message.len() <= CHUNK_BYTES && self.small.is_empty() && self.ahead_bytes < AHEAD_BYTES {
+            return self.write(Kind::Whole, message, out);
+        }
         if message.len() <= CHUNK_BYTES {
-            self.small.push_back(message);
+            self.small.push_back(message.to_vec());
         } else {
-            self.large.push_back(message);
+            self.large.push_back(message.to_vec());
         }
         self.pump(out);
     }

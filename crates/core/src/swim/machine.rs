@@ -297,15 +297,13 @@ impl Swim {
         }
     }
 
-    /// Sends rumours to some random members.
+    /// Sends rumours to some random members, to each once: in a small group everybody hears them at once.
     pub(super) fn gossip_once(&mut self, out: Out<'_, '_>) {
-        for _ in 0..self.settings.gossip_nodes {
+        for slot in self.selection.pick_some(self.settings.gossip_nodes, &mut self.rng) {
             if self.mail.gossip.is_empty() {
                 break;
             }
-            if let Some(slot) = self.selection.pick(&mut self.rng) {
-                self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
-            }
+            self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
         }
     }
 

@@ -26,9 +26,13 @@ impl Mesh {
         }
         let key = Key::of(message.data());
         let seen = SeenKey::new(message.sender, message.recipient, key);
-        let until = now.mono + self.config.expiry;
         let is_ours = message.recipient == self.own;
-        let memory = if is_ours { &mut self.received } else { &mut self.passed };
+        let (memory, window) = if is_ours {
+            (&mut self.received, self.config.seen_window())
+        } else {
+            (&mut self.passed, self.config.expiry)
+        };
+        let until = now.mono + window;
         let is_new = memory.add(seen, now.mono, until) || self.config.fault == Some(Fault::ForgetSeen);
         self.remind(now);
         if !is_new {

@@ -40,7 +40,7 @@ pub(super) enum Pending {
     /// A message in transit, or one for us, is saved.
     Save(Saving),
     /// A message of ours is saved.
-    Own { line: Line, key: Key, is_new: bool, request: Option<RequestId> },
+    Own { line: Line, key: Key, is_new: bool, request: Option<(RequestId, u64)> },
     /// A message that waits is read again.
     Fetch(Line),
     /// The application wants a block.
@@ -128,7 +128,7 @@ impl Mesh {
         self.counters.messages_sent += 1;
         if to == self.own {
             // MA-44: no network between us and ourselves.
-            self.received.add(seen, now.mono, now.mono + self.config.expiry);
+            self.received.add(seen, now.mono, now.mono + self.config.seen_window());
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
@@ -146,6 +146,8 @@ impl Mesh {
         let waiting = waiting_of(&entry);
         let line = self.queue.push(entry);
         let is_early = self.config.fault == Some(Fault::ReplyBeforeDurable);
+        let number = sent.map_or(u64::MAX, |line| line.number);
+        let request = request.map(|request| (request, number));
         let op = self.begin(Pending::Own { line, key, is_new, request });
         out.batch(op, receipt.is_some() && !is_early, |batch| {
             forget_blocks(&evicted, batch);
@@ -186,27 +188,28 @@ impl Mesh {
     fn saved_own(
         &mut self,
         now: Now,
-        line: Line,
-        request: Option<RequestId>,
+        (line, key): (Line, Key),
+        request: Option<(RequestId, u64)>,
         fault: Option<StoreFault>,
         out: Out<'_, '_>,
     ) {
+        // Its line may be gone: it expired while the store was slow. It is told all the same.
+        if let Some((request, number)) = request {
+            out.reply(
+                request,
+                fault.map_or(Reply::Sent { number, key }, |fault| Reply::StoreFailed { fault }),
+            );
+        }
         let Some(entry) = self.queue.get(line) else { return };
-        let (key, outbox) = (entry.key, entry.outbox);
-        let Some(fault) = fault else {
-            if let Some(request) = request {
-                out.reply(request, Reply::Sent { number: outbox.unwrap_or(u64::MAX), key });
-            }
+        if fault.is_none() {
             self.queue.settled(line, true);
             return self.route(now, line, out);
-        };
+        }
         // It is not safe, so its sender is not told that it was sent, and it is not sent.
-        self.passed.forget(SeenKey::new(self.own, entry.recipient, key));
+        let (seen, outbox) = (SeenKey::new(self.own, entry.recipient, key), entry.outbox);
+        self.passed.forget(seen);
         self.queue.remove(line);
         outbox.map(|number| self.post.remove_out(number));
-        if let Some(request) = request {
-            out.reply(request, Reply::StoreFailed { fault });
-        }
     }
 
     /// SAVE of a message for us: it is told to the application once it is safe.
@@ -444,7 +447,7 @@ impl Mesh {
             }
             Pending::Own { line, key, is_new, request } => {
                 self.unless_written(fault, key, is_new);
-                self.saved_own(now, line, request, fault, out);
+                self.saved_own(now, (line, key), request, fault, out);
             }
             Pending::Fetch(line) if fault.is_some() => self.fetch_later(now, line),
             Pending::Fetch(line) => self.fetched(now, line, value, out),

@@ -487,6 +487,21 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             "there is no such block".to_owned(),
             "`annulus mesh inbox` and `annulus mesh outbox` show the hashes",
         ),
+        R::Corrupt { key } => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "block_corrupt",
+            format!("the block {key} was spoilt on the disk, and is gone"),
+            "check the disk, and ask its sender to send it again",
+        ),
+        other => return file_refused(other),
+    };
+    ApiError::new(status, code, message, hint)
+}
+
+/// Why something was not done with a file, or with a message that is here.
+fn file_refused(reply: &w3w::Reply) -> ApiError {
+    use w3w::Reply as R;
+    let (status, code, message, hint) = match reply {
         R::BadManifest => (
             StatusCode::BAD_REQUEST,
             "bad_file",
@@ -510,12 +525,6 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             "no_such_message",
             "there is no such message".to_owned(),
             "`annulus mesh inbox` shows the numbers",
-        ),
-        R::Corrupt { key } => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "block_corrupt",
-            format!("the block {key} was spoilt on the disk, and is gone"),
-            "check the disk, and ask its sender to send it again",
         ),
         other => (
             StatusCode::INTERNAL_SERVER_ERROR,

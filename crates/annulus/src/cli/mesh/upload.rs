@@ -13,8 +13,9 @@ use super::send::state_of;
 use crate::cli::client::{Client, Events, escaped, is_refused};
 use crate::cli::output::Output;
 
-/// The length of a block: 65536 of them are 64 GiB.
-const BLOCK_BYTES: usize = 1 << 20;
+/// The length of a block: 65536 of them are nearly 64 GiB. The database gives a value room in powers of two, and there is
+/// something around a block, so that a whole MiB would take two.
+const BLOCK_BYTES: usize = (1 << 20) - (1 << 12);
 /// How long to rest when the agent has too much to do.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 

@@ -25,7 +25,7 @@ pub(crate) struct Common {
     pub(super) trace: Option<PathBuf>,
 
     /// Write a JSON line for everything that happens to this file, - for standard output; one run only
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["runs", "trace"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     pub(super) trace_json: Option<PathBuf>,
 
     /// Append the arguments of a failing run to this file

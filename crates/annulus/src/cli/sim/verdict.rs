@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write, stderr, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
@@ -11,6 +11,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::common::Common;
+use crate::cli::UsageError;
 
 /// Runs a scenario under one seed or many. The last line of a failure is the command that repeats it.
 pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> anyhow::Result<ExitCode> {
@@ -25,6 +26,12 @@ pub(super) fn run_telling<S: Scenario>(
     json: bool,
     mut tell: impl FnMut(&Report) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
+    let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdout(&common.trace) && is_stdout(&common.trace_json) {
+        return Err(
+            UsageError("only one trace can go to standard output: write the other to a file".into()).into()
+        );
+    }
     let first = common.first_seed();
     if common.seed.is_none() {
         // Before all else: a run that hangs can be repeated too.
