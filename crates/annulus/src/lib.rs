@@ -1,4 +1,11 @@
 //! Know who is alive, find who owns a key, take turns and reach each other, with no server.
 //!
-//! This is the library that most people add; the machines without I/O are in `annulus-core`, the driver that runs
-//! them on tokio is in `annulus-net`.
+//! This is the library that most people add: [`MemberList`] tells who is alive. The machines without I/O are in
+//! [`core`], the driver that runs them on tokio is in [`net`].
+
+mod member_list;
+
+pub use annulus_core as core;
+pub use annulus_net as net;
+pub use annulus_net::Options;
+pub use member_list::{MemberList, MembersError};

@@ -136,6 +136,7 @@ fn the_description_of_the_api_is_true() {
         "/v1/route/{key}",
         "/v1/messages",
         "/v1/tables",
+        "/v1/mesh",
     ] {
         assert!(routes.contains(&route), "{routes:?}");
     }
@@ -298,6 +299,17 @@ fn stand_alone_verbs_need_no_agent() {
         "listen",
         "ring",
         "tables",
+        "mesh",
+        "mesh send",
+        "mesh inbox",
+        "mesh outbox",
+        "mesh read",
+        "mesh get",
+        "mesh files",
+        "mesh peers",
+        "mesh known",
+        "mesh gc",
+        "mesh status",
         "ping",
         "config show",
         "config init",

@@ -5,6 +5,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,14 +19,23 @@ const PROVOKED: &[&str] = &[
     "unexpected argument … found",
     "unknown key … in …: did you mean …",
     "… = … in …: give …",
+    "… = … in …: use only …",
+    "invalid value … for …",
     "write it as section.key=VALUE",
     "cannot read the configuration file …",
+    "is no text in UTF-8",
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "route.leaf_set_max is …: it must be even",
+    "mesh.min is …: it must be at most mesh.max",
+    "mesh.expiry is zero",
+    "mesh.announce asks for … ports above …",
+    "mesh speaks IPv4 only",
+    "is no address that others can dial",
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
+    "cannot write …; choose another file",
     "cannot write …; choose another file, or add --force",
     "another process uses …: stop it or choose another port",
     "cannot listen for HTTP on …",
@@ -46,12 +56,27 @@ const PROVOKED: &[&str] = &[
     "none of the addresses answered",
     "no member is called …",
     "is no tag: give KEY=VALUE",
+    "is no name of an event: give 1 to 255 bytes without control characters",
+    "is this agent itself",
+    "others cannot reach members at …",
+    "members.interval: the probe interval is …: it must be at least 1ms",
+    "has a control character in it",
+    "is for members, which this agent does not run",
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
     "this agent does not run route",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",
+    "this agent does not run mesh",
+    "is no address in the mesh, and no member of that name tells one",
+    "was not received, as far as is known",
+    "nothing was heard from the recipient for as long as mesh.expiry",
+    "choose another file: it is there already",
+    "cannot read the file …",
+    "the same bytes were sent to the same node a short time ago",
+    "there is no such message",
+    "there is no such block",
     "the agent has ended the stream",
 ];
 
@@ -73,22 +98,39 @@ const CODES: &[&str] = &[
     "no_such_member",
     "bad_name",
     "event_too_large",
+    "bad_tag",
     "tags_too_large",
+    "own_member",
     "token_refused",
     "bad_path",
+    "too_many_clients",
     "not_delivered",
     "not_answered",
     "message_too_long",
     "no_such_question",
+    "bad_address",
+    "bad_base64",
+    "duplicate_message",
+    "quota_full",
+    "no_such_block",
+    "no_such_message",
+    "bad_file",
+    "no_such_file",
+    "wrong_block",
 ];
 
-/// Codes that depend on a moment no test can hold: a full queue, an agent on its way out, a fault of ours.
+/// Codes that depend on a moment no test can hold: a full queue, a disk that fails, an agent on its way out, a fault of
+/// ours.
 const MOMENTS: &[&str] = &[
     "too_many_pings",
     "too_many_events",
     "nobody_told",
+    "body_too_slow",
     "delivery_unknown",
     "too_many_messages",
+    "queue_full",
+    "store_failed",
+    "block_corrupt",
     "unexpected",
     "stopping",
 ];
@@ -130,6 +172,11 @@ fn wrong_calls_say_what_is_right() {
     assert_fails(&["agent", "--set", "ping.interval=5"], "… = … in …: give …", 2);
     assert_fails(&["agent", "--set", "ping.interval"], "write it as section.key=VALUE", 2);
     assert_fails(&["agent", "--config", "/nowhere/a.toml"], "cannot read the configuration file …", 2);
+    assert_fails(&["agent", "--set", "http.token=a b"], "… = … in …: use only …", 2);
+    assert_fails(&["info", "--token", "a b"], "invalid value … for …", 2);
+    let mut agent = annulus(&["agent"]);
+    agent.env("ANNULUS_NODE_NAME", std::ffi::OsStr::from_bytes(b"\xff"));
+    assert_error(&agent.output().unwrap(), "is no text in UTF-8", 2);
     let together = "ping.timeout is …: it must be above zero and at most ping.interval";
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
     let odd = ["agent", "--services", "route", "--set", "route.leaf_set_max=3"];
@@ -147,6 +194,9 @@ fn files_that_are_wrong_say_why() {
     let path = file.to_str().unwrap();
     assert_fails(&["agent", "--config", path], "stands outside a section", 2);
     assert_fails(&["config", "init", path], "cannot write …; choose another file, or add --force", 1);
+    let output = run(&["config", "init", dir.path().join("no/a.toml").to_str().unwrap()]);
+    assert_error(&output, "cannot write …; choose another file", 1);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("--force"), "there is nothing to replace");
 }
 
 #[test]
@@ -270,13 +320,40 @@ fn members_that_cannot_be_reached_say_why() {
     assert_fails(&["join", &nobody, "--agent", &http], "none of the addresses answered", 1);
     assert_fails(&["force-leave", "nobody", "--agent", &http], "no member is called …", 1);
     assert_fails(&["tags", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    let long = "x".repeat(256);
+    for name in ["", "two\nlines", &long] {
+        let text = "is no name of an event: give 1 to 255 bytes without control characters";
+        assert_fails(&["event", name, "--agent", &http], text, 2);
+    }
+    assert_fails(&["tags", "role=\u{1b}[2J", "--agent", &http], "has a control character in it", 1);
+    let own = agent.json(&["info"])["id"].as_str().unwrap().to_owned();
+    assert_fails(&["force-leave", &own, "--agent", &http], "is this agent itself", 1);
     let idle = Agent::start(&["--services", ""]);
     assert_fails(&["members", "--agent", &idle.http().to_string()], "this agent does not run members", 1);
 }
 
 #[test]
+fn members_that_cannot_work_are_refused_at_the_start() {
+    for (args, text) in [
+        (&["--set", "node.bind=0.0.0.0", "--services", "members"][..], "others cannot reach members at …"),
+        (
+            &["--set", "members.interval=0s"],
+            "members.interval: the probe interval is …: it must be at least 1ms",
+        ),
+        (&["--name", "\u{1b}[2Jroot"], "has a control character in it"),
+        (
+            &["--services", "ping", "--join", "127.0.0.1:7946"],
+            "is for members, which this agent does not run",
+        ),
+    ] {
+        assert_fails(&[&["agent"], args].concat(), text, 2);
+    }
+}
+
+#[test]
 fn the_members_api_refuses_with_a_code_and_a_hint() {
     let agent = Agent::start(&["--set", "members.preset=local"]);
+    let itself = format!("{{\"member\":{}}}", agent.json(&["info"])["id"]);
     let own = format!("{{\"addrs\":[\"{}:7946\"]}}", agent.ip);
     let nobody = format!("{{\"addrs\":[\"{}:7946\"]}}", own_ip());
     let large = format!("{{\"name\":\"x\",\"payload\":\"{}\"}}", "x".repeat(3000));
@@ -289,12 +366,37 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         ("POST", "/v1/force-leave", "{\"member\":\"nobody\"}", 404, "no_such_member"),
         ("POST", "/v1/events", "{\"name\":\"\"}", 400, "bad_name"),
         ("POST", "/v1/events", &large, 413, "event_too_large"),
+        ("POST", "/v1/tags", "{\"set\":{\"\":\"x\"}}", 400, "bad_tag"),
+        ("POST", "/v1/tags", "{\"set\":{\"a=b\":\"x\"}}", 400, "bad_tag"),
         ("POST", "/v1/tags", &tags, 413, "tags_too_large"),
+        ("POST", "/v1/tags", "{\"set\":{\"x\":\"\\u001b[2J\"}}", 400, "bad_tag"),
+        ("POST", "/v1/force-leave", &itself, 400, "own_member"),
     ];
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+#[test]
+fn a_client_too_many_is_told_so_and_the_others_go_on() {
+    let agent = Agent::start(&[]);
+    let mut clients = Vec::new();
+    while clients.len() < 256 {
+        let mut client = std::net::TcpStream::connect(agent.http()).unwrap();
+        client.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        clients.push(client);
+    }
+    // The agent may not have taken all of them yet.
+    let text = common::wait_until("the agent is full", || {
+        let (status, text) = agent.request("GET", "/v1/info", &[], "");
+        (status == 503).then_some(text)
+    });
+    assert_api_error(503, &text, 503, "too_many_clients");
+    drop(clients);
+    common::wait_until("there is room again", || {
+        (agent.request("GET", "/v1/info", &[], "").0 == 200).then_some(())
+    });
 }
 
 #[test]
@@ -345,6 +447,90 @@ fn a_message_that_does_not_arrive_says_why() {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+#[test]
+fn a_mesh_that_cannot_work_says_why() {
+    let set = |key: &'static str| ["--services", "mesh", "--set", key];
+    agent_fails(&set("mesh.min=33"), "mesh.min is …: it must be at most mesh.max", 2);
+    agent_fails(&set("mesh.expiry=0s"), "mesh.expiry is zero", 2);
+    let ports = ["--set", "mesh.announce=incrementing"];
+    let text = "mesh.announce asks for … ports above …";
+    agent_fails(&[&set("mesh.port=65535")[..], &ports].concat(), text, 2);
+    let bind = |ip| ["agent", "--services", "mesh", "--bind", ip];
+    assert_fails(&bind("::1"), "mesh speaks IPv4 only", 2);
+    assert_fails(&bind("0.0.0.0"), "is no address that others can dial", 2);
+}
+
+#[test]
+fn a_message_that_cannot_be_sent_or_read_says_why() {
+    let idle = Agent::start(&["--services", ""]);
+    assert_fails(&["mesh", "--agent", &idle.http().to_string()], "this agent does not run mesh", 1);
+    let agent = Agent::start(&["--services", "mesh", "--set", "mesh.quota=1048576"]);
+    let http = agent.http().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("short"), "hello").unwrap();
+    let nid = "7".repeat(64);
+    let send = |to: &str, name: &str| run(&["mesh", "send", to, &path(name), "--agent", &http]);
+    let no_address = "is no address in the mesh, and no member of that name tells one";
+    assert_error(&send("nobody", "short"), no_address, 1);
+    assert_error(&send(&nid, "missing"), "cannot read the file …", 1);
+    assert!(send(&nid, "short").status.success());
+    assert_error(&send(&nid, "short"), "the same bytes were sent to the same node a short time ago", 1);
+    assert_fails(&["mesh", "read", "99", "--agent", &http], "there is no such message", 1);
+    assert_fails(&["mesh", "get", &nid, "--agent", &http], "there is no such block", 1);
+    let there = ["mesh", "get", &nid, "--output", &path("short"), "--agent", &http];
+    assert_fails(&there, "choose another file: it is there already", 1);
+    let message = |to: &str, data: &str| format!("{{\"to\":\"{to}\",\"data_base64\":\"{data}\"}}");
+    let long = |bytes: usize| message(&nid, &"A".repeat(bytes.div_ceil(3) * 4));
+    let no_block = format!("/v1/mesh/blocks/{nid}");
+    let file = |blocks: &[&str]| {
+        let blocks = serde_json::to_string(blocks).unwrap();
+        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":{blocks}}}")
+    };
+    let messages = "/v1/mesh/messages";
+    let cases: &[(&str, &str, &str, u16, &str)] = &[
+        ("POST", messages, &message("nobody", "aGVsbG8="), 400, "bad_address"),
+        ("POST", messages, &message(&nid, "!"), 400, "bad_base64"),
+        ("POST", messages, &message(&nid, "aGVsbG8="), 409, "duplicate_message"),
+        ("POST", messages, &long(2 << 20), 507, "quota_full"),
+        ("POST", messages, &long((16 << 20) + 3), 413, "message_too_long"),
+        ("POST", messages, &long(17 << 20), 413, "body_too_large"),
+        ("GET", "/v1/mesh/inbox/99", "", 404, "no_such_message"),
+        ("GET", "/v1/mesh/inbox/first", "", 404, "no_such_message"),
+        ("GET", &no_block, "", 404, "no_such_block"),
+        ("POST", "/v1/mesh/files", &file(&[]), 400, "bad_file"),
+        ("GET", &format!("/v1/mesh/files/{nid}"), "", 404, "no_such_file"),
+    ];
+    for (method, path, body, status, code) in cases {
+        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
+        assert_api_error(answered, &text, *status, code);
+    }
+}
+
+#[test]
+fn what_nobody_receives_is_shown_as_not_received() {
+    let agent = Agent::start(&["--services", "mesh", "--set", "mesh.expiry=1s"]);
+    let http = agent.http().to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::File::create(path("long")).unwrap().set_len(16 << 20).unwrap();
+    std::fs::write(path("short"), "hello").unwrap();
+    let nid = "7".repeat(64);
+    let short = ["mesh", "send", &nid, &path("short"), "--receipt", "--agent", &http];
+    assert_fails(&short, "was not received, as far as is known", 1);
+    let long = ["mesh", "send", &nid, &path("long"), "--agent", &http];
+    assert_fails(&long, "nothing was heard from the recipient for as long as mesh.expiry", 1);
+    let offer =
+        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":[\"{nid}\"]}}");
+    let (status, answer) =
+        agent.request("POST", "/v1/mesh/files", &["Content-Type: application/json"], &offer);
+    assert_eq!(status, 200, "{answer}");
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let block = format!("/v1/mesh/files/{}/blocks/0?to={nid}", answer["file"].as_str().unwrap());
+    let (status, text) = agent.request("PUT", &block, &["Content-Type: application/octet-stream"], "other");
+    assert_api_error(status, &text, 409, "wrong_block");
 }
 
 #[test]

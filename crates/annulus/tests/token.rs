@@ -5,38 +5,9 @@ mod common;
 use std::net::{TcpStream, UdpSocket};
 use std::process::Command;
 
+use common::ring::{counts, metric, ring, token, wait_for_ring};
 use common::{Agent, annulus, own_ip, own_udp_port, wait_until};
 use serde_json::Value;
-
-/// A ring of `size` agents on a port of its own.
-fn ring(size: usize) -> Vec<Agent> {
-    let port = format!("token.udp_port={}", own_udp_port());
-    let args = ["--services", "token", "--set", "token.preset=local", "--set", &port];
-    (0..size).map(|_| Agent::start_on(own_ip(), &args)).collect()
-}
-
-fn token(agent: &Agent) -> Value {
-    agent.json(&["token"])
-}
-
-/// The tenures that an agent knows of, by host.
-fn counts(agent: &Agent) -> Vec<(String, u64)> {
-    let data = token(agent)["data"].clone();
-    let counts = data["counts"].as_object().cloned().unwrap_or_default();
-    counts.into_iter().map(|(host, count)| (host, count.as_u64().unwrap_or_default())).collect()
-}
-
-/// Waits until every agent knows the whole ring and has had the token.
-fn wait_for_ring(agents: &[&Agent]) {
-    for agent in agents {
-        wait_until("everybody takes turns", || {
-            let token = token(agent);
-            let own = token["host_id"].to_string();
-            let had = token["data"]["counts"][&own].as_u64()? > 0;
-            (token["nodes"].as_array()?.len() >= agents.len() && had).then_some(())
-        });
-    }
-}
 
 #[test]
 fn three_agents_take_turns() {
@@ -162,11 +133,7 @@ fn garbage_is_counted_and_the_ring_keeps_turning() {
         let mut stream = TcpStream::connect(addr("tcp")).unwrap();
         std::io::Write::write_all(&mut stream, garbage).unwrap();
     }
-    wait_until("it is counted", || {
-        let (_, text) = all[0].request("GET", "/metrics", &[], "");
-        let line = text.lines().find(|line| line.starts_with("annulus_token_malformed_total "))?;
-        (line.split(' ').nth(1)?.parse::<u64>().ok()? >= 6).then_some(())
-    });
+    wait_until("it is counted", || (metric(all[0], "annulus_token_malformed_total") >= 6).then_some(()));
     let before = counts(all[1]).iter().map(|(_, count)| count).sum::<u64>();
     wait_until("it turns", || {
         (counts(all[1]).iter().map(|(_, count)| count).sum::<u64>() > before + 4).then_some(())
@@ -180,4 +147,41 @@ fn decode_shows_a_packet_of_the_document() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_annulus")).args(["decode", "jitterbug", "00"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn across_restarts_a_node_keeps_its_port_and_who_it_is() {
+    let (ip, dir) = (own_ip(), tempfile::tempdir().unwrap());
+    let port = format!("token.udp_port={}", own_udp_port());
+    let path = dir.path().to_str().unwrap();
+    let args = ["--services", "token", "--data-dir", path, "--set", "token.preset=local", "--set", &port];
+    let identity = |agent: &Agent| {
+        wait_until("it has started", || {
+            let token = token(agent);
+            (token["host_id"].as_u64()? > 0).then(|| (token["host_id"].clone(), token["addr"].clone()))
+        })
+    };
+    let mut agent = Agent::start_on(ip, &args);
+    let first = identity(&agent);
+    for signal in ["TERM", "KILL"] {
+        agent.signal(signal);
+        agent.wait();
+        agent = Agent::start_on(ip, &args);
+        assert_eq!(identity(&agent), first, "after {signal}");
+    }
+    agent.signal("TERM");
+    agent.wait();
+    // Somebody takes the port meanwhile: the node takes another, says so, and stays who it is.
+    let taken = std::net::TcpListener::bind(first.1.as_str().unwrap()).unwrap();
+    let started = annulus(&[&["agent", "--bind", &ip.to_string()], &args[..]].concat())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut agent = Agent::adopt(ip, started);
+    agent.wait_for_log("another process uses the port that token had");
+    agent.wait_for_log("agent started");
+    let second = identity(&agent);
+    assert_eq!(second.0, first.0);
+    assert_ne!(second.1, first.1);
+    drop(taken);
 }

@@ -8,11 +8,14 @@ mod cpu;
 mod datagram;
 mod echo;
 mod footprint;
+mod members;
+mod mesh;
 mod route;
 mod server;
 mod store;
 mod stream;
 mod table;
+mod token;
 
 use clap::{Parser, Subcommand};
 
@@ -37,10 +40,16 @@ enum Bench {
     Stream(stream::Args),
     /// Durable writes: redb against fjall.
     Store(store::Args),
+    /// Passes of a token per second: driver and machine against bare tokio.
+    Token(token::Args),
     /// Routed messages and joins on loopback, against a JSON object on a TCP connection of its own.
     Route(route::Args),
+    /// Durable blocks against bare redb, relaying against bare tokio, memory beside a slow reader.
+    Mesh(mesh::Args),
     /// Size of the program and memory of an idle agent, beside Serf's.
     Footprint(footprint::Args),
+    /// Instructions per ping, bytes on the wire, memory per member: `members` against foca.
+    Members(members::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -52,7 +61,13 @@ fn main() -> anyhow::Result<()> {
     let table = match cli.bench {
         Bench::Datagram(args) => datagram::run(&args)?,
         Bench::Stream(args) => stream::run(&args)?,
+        Bench::Token(args) => token::run(&args)?,
+        Bench::Mesh(args) => mesh::run(&args)?,
         Bench::Footprint(args) => footprint::run(&args)?,
+        Bench::Members(args) => match members::run(&args)? {
+            Some(table) => table,
+            None => return Ok(()),
+        },
         Bench::Route(args) => {
             return route::run(&args)?.iter().try_for_each(|table| table.print(cli.json));
         }

@@ -277,8 +277,9 @@ impl<M: Machine> Outbox<'_, M> {
 
     /// Answers the command that came as `request`.
     pub fn reply(&mut self, request: RequestId, reply: M::Reply) {
-        self.actions.records.push(Record::Reply);
-        self.sink.reply(request, reply);
+        if self.sink.reply(request, reply) {
+            self.actions.records.push(Record::Reply);
+        }
     }
 
     /// How many actions wait. What a machine put in during a call is what has been added since.
@@ -293,12 +294,13 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.is_empty()
     }
 
-    /// Runs an inner machine as `service`: its ids are stamped, its events and replies wrapped.
+    /// Runs an inner machine as `service`: its ids are stamped, its events and replies wrapped. A reply for which
+    /// `reply` gives nothing was for the outer machine itself, and goes no further.
     pub fn nested<C: Machine, T>(
         &mut self,
         service: Service,
         event: impl FnMut(C::Event) -> M::Event,
-        reply: impl FnMut(C::Reply) -> M::Reply,
+        reply: impl FnMut(C::Reply) -> Option<M::Reply>,
         run: impl FnOnce(&mut Outbox<'_, C>) -> T,
     ) -> T {
         let mut wrapped = Wrapped { sink: &mut *self.sink, event, reply };
@@ -398,7 +400,8 @@ enum Record {
 /// Takes what has a type of the machine's own.
 trait Sink<M: Machine> {
     fn event(&mut self, event: M::Event);
-    fn reply(&mut self, request: RequestId, reply: M::Reply);
+    /// Whether it went all the way to the driver.
+    fn reply(&mut self, request: RequestId, reply: M::Reply) -> bool;
 }
 
 struct Given<M: Machine> {
@@ -417,8 +420,9 @@ impl<M: Machine> Sink<M> for Given<M> {
         self.events.push_back(event);
     }
 
-    fn reply(&mut self, request: RequestId, reply: M::Reply) {
+    fn reply(&mut self, request: RequestId, reply: M::Reply) -> bool {
         self.replies.push_back((request, reply));
+        true
     }
 }
 
@@ -433,16 +437,15 @@ where
     C: Machine,
     M: Machine,
     E: FnMut(C::Event) -> M::Event,
-    R: FnMut(C::Reply) -> M::Reply,
+    R: FnMut(C::Reply) -> Option<M::Reply>,
 {
     fn event(&mut self, event: C::Event) {
         let event = (self.event)(event);
         self.sink.event(event);
     }
 
-    fn reply(&mut self, request: RequestId, reply: C::Reply) {
-        let reply = (self.reply)(reply);
-        self.sink.reply(request, reply);
+    fn reply(&mut self, request: RequestId, reply: C::Reply) -> bool {
+        (self.reply)(reply).is_some_and(|reply| self.sink.reply(request, reply))
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, UdpSocket};
 
 use crate::options::KeepAlive;
 
@@ -53,25 +53,34 @@ pub(crate) fn is_broadcast(address: SocketAddr) -> bool {
 
 /// A listener. SO_REUSEADDR lets a node come back to its port while streams of its former life linger; it does not
 /// let two processes listen at once.
-pub(crate) fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn listener(address: SocketAddr, keepalive: KeepAlive) -> io::Result<TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
+    if INHERITED {
+        tune(&socket, keepalive)?;
+    }
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
 }
 
 /// What every stream gets: no delay of small writes, and probes when it is idle.
-pub(crate) fn tune(stream: &TcpStream, keepalive: KeepAlive) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+///
+/// A stream that Linux accepts has them from its listener, which saves five calls for each.
+pub(crate) fn tune<'s>(socket: impl Into<SockRef<'s>>, keepalive: KeepAlive) -> io::Result<()> {
+    let socket = socket.into();
+    socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(keepalive.idle)
         .with_interval(keepalive.interval)
         .with_retries(keepalive.probes);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    socket.set_tcp_keepalive(&keepalive)
 }
+
+/// Whether an accepted stream has the options of its listener.
+pub(crate) const INHERITED: bool = cfg!(target_os = "linux");
 
 #[cfg(test)]
 mod tests {

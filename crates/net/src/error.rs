@@ -32,12 +32,12 @@ pub enum BindError {
         at: Place,
     },
     /// The system failed in another way.
-    #[error("cannot use {at}: {source}")]
+    #[error("cannot use {at}: {reason}")]
     Io {
         /// Which endpoint.
         at: Place,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The store could not be opened.
     #[error(transparent)]
@@ -52,7 +52,7 @@ impl BindError {
             io::ErrorKind::PermissionDenied => Self::Denied { at },
             io::ErrorKind::AddrNotAvailable => Self::NoSuchAddress { at },
             _ if is_exhausted(&source) => Self::TooManyFiles { at },
-            _ => Self::Io { at, source },
+            _ => Self::Io { at, reason: source },
         }
     }
 }
@@ -67,12 +67,12 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It is not a store, or one that cannot be read.
-    #[error("cannot open the store {}: {source}; move it away to start with an empty one", path.display())]
+    #[error("cannot open the store {}: {reason}; move it away to start with an empty one", path.display())]
     Unusable {
         /// Where it is.
         path: PathBuf,
         /// What the database said.
-        source: Box<dyn std::error::Error + Send + Sync>,
+        reason: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The system would not start a thread for it.
     #[error("cannot start the store's thread: {0}")]

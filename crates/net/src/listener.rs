@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::bind;
 use crate::error::{BindError, Place, is_exhausted};
+use crate::options::KeepAlive;
 use crate::ready::{Ready, Signal, Token};
 
 /// How long a listener rests when the system is out of descriptors: the connection that cannot be accepted stays at
@@ -24,6 +25,8 @@ pub(crate) struct Listener {
     pub(crate) id: ListenerId,
     /// Its waker.
     pub(crate) signal: Signal,
+    /// Our end of every stream that is accepted, if it is the same for all.
+    pub(crate) known: Option<SocketAddr>,
     /// Accepted streams that live.
     pub(crate) streams: usize,
     /// How many may.
@@ -38,16 +41,18 @@ impl Listener {
     pub(crate) fn bind(
         declared: &annulus_core::Listener,
         index: usize,
+        keepalive: KeepAlive,
         ready: &Arc<Ready>,
     ) -> Result<(Self, SocketAddr), BindError> {
         let failed = |error| {
             BindError::new(Place { name: declared.name, address: declared.bind, protocol: "tcp" }, error)
         };
-        let socket = bind::listener(declared.bind).map_err(failed)?;
+        let socket = bind::listener(declared.bind, keepalive).map_err(failed)?;
         let local = socket.local_addr().map_err(failed)?;
         let signal = Signal::new(ready, Token::Listener(index));
         let (id, streams_max) = (declared.id, declared.streams_max);
-        Ok((Self { id, signal, streams: 0, streams_max, resting: None, socket }, local))
+        let known = Some(local).filter(|local| !local.ip().is_unspecified());
+        Ok((Self { id, signal, known, streams: 0, streams_max, resting: None, socket }, local))
     }
 
     /// The next stream; `Pending` arms the signal, or begins a rest.

@@ -117,8 +117,9 @@ impl<M: Machine> Driver<M> {
             let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
             return;
         }
-        let tuned = bind::tune(&socket, world.options.keepalive).and_then(|()| socket.local_addr());
-        let Ok(local) = tuned else {
+        let tuned = if bind::INHERITED { Ok(()) } else { bind::tune(&socket, world.options.keepalive) };
+        let local = listener.known.map_or_else(|| socket.local_addr(), Ok);
+        let (Ok(()), Ok(local)) = (tuned, local) else {
             // It was reset before we looked at it: as if it had never come.
             world.counters.accept_errors += 1;
             return;

@@ -237,12 +237,10 @@ impl Stream {
             Poll::Pending => self.reading = Reading::Armed,
             Poll::Ready(Ok(0)) => {
                 self.reading = Reading::Finished;
-                self.watch();
                 return Step::Finished;
             }
             Poll::Ready(Ok(_)) if self.credit == 0 => {
                 self.reading = Reading::Held;
-                self.watch();
             }
             Poll::Ready(Ok(bytes)) => {
                 self.credit -= bytes;
@@ -253,8 +251,11 @@ impl Stream {
         Step::Idle
     }
 
-    /// Looks whether the peer reset the stream while nothing is being read.
+    /// Looks whether the peer reset the stream while nothing is being read. To be called after every round of reads.
     pub(crate) fn poll_hangup(&mut self) {
+        if self.hangup.is_none() && self.is_unwatched() {
+            self.watch();
+        }
         let Some(hangup) = &mut self.hangup else { return };
         if hangup.as_mut().poll(&mut self.signal.context()).is_pending() {
             return;
@@ -340,7 +341,15 @@ impl Stream {
                 // It fails only when the runtime ends, and everything with it.
                 let _ = socket.ready(Interest::ERROR).await;
             }));
-            self.poll_hangup();
+        }
+    }
+
+    /// Whether no read will come that would find an error, and the stream is not about to end anyway.
+    fn is_unwatched(&self) -> bool {
+        match self.reading {
+            Reading::Held => self.closed.is_none(),
+            Reading::Finished => self.closed.is_none() && !matches!(self.fin, Fin::Taken | Fin::Reported),
+            Reading::Maybe | Reading::Armed => false,
         }
     }
 

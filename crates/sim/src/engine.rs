@@ -256,6 +256,11 @@ impl<M: Machine> Sim<M> {
             let at = self.now;
             let host = &mut self.hosts[id.index()];
             if !host.is_free(at) {
+                // This may be a drain that an earlier life of the host was to have, and the flag kept off that of this one.
+                let until = host.extra.as_ref().map_or(0, |extra| extra.busy_until);
+                if until > at && host.is_free(until) {
+                    self.queue_drain(id, until);
+                }
                 return Ok(());
             }
             let loading = host.loading;

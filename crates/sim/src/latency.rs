@@ -112,6 +112,9 @@ impl fmt::Display for Latency {
     }
 }
 
+/// An hour. Sums of latencies stay far from what a number can hold.
+const MICROS_MAX: u64 = 3_600_000_000;
+
 impl FromStr for Latency {
     type Err = String;
 
@@ -124,10 +127,18 @@ impl FromStr for Latency {
             )
         };
         let parts: Vec<&str> = text.split(':').collect();
-        let time = |part: &str| part.parse().map(Duration::from_micros).map_err(|_| usage());
+        let time = |part: &str| match part.parse().map_err(|_| usage())? {
+            micros if micros <= MICROS_MAX => Ok(Duration::from_micros(micros)),
+            _ => {
+                Err(format!("no network takes longer than an hour: write at most {MICROS_MAX} microseconds"))
+            }
+        };
         Ok(match parts[..] {
             ["constant", latency] => Self::Constant(time(latency)?),
-            ["uniform", low, high] => Self::Uniform(time(low)?, time(high)?),
+            ["uniform", low, high] => match (time(low)?, time(high)?) {
+                (low, high) if low <= high => Self::Uniform(low, high),
+                _ => return Err(String::from("write the lower bound first: uniform:LOW:HIGH")),
+            },
             ["lognormal", median, sigma] => {
                 let sigma: f64 = sigma.parse().map_err(|_| usage())?;
                 if !(0.0..=5.0).contains(&sigma) {

@@ -4,7 +4,7 @@
 //! happens. Then everything is mended ([`Fault::Calm`]) and the system must converge within a stated bound.
 
 use core::time::Duration;
-use std::io::Write;
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use annulus_core::Machine;
@@ -150,6 +150,11 @@ pub fn run<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
     report
 }
 
+/// Why a trace is not whole; that its reader has gone is no fault of the run.
+fn broken(written: io::Result<()>) -> Option<io::Error> {
+    written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+}
+
 fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
     let mut setup = match scenario.setup(seed) {
         Ok(setup) => setup,
@@ -165,7 +170,7 @@ fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
     let sim = &mut setup.sim;
     let violation = outcome.as_ref().err().map(|violation| violation.text.clone());
     let violation = violation
-        .or_else(|| sim.finish_trace().err().map(|error| format!("the trace is not whole: {error}")));
+        .or_else(|| broken(sim.finish_trace()).map(|error| format!("the trace is not whole: {error}")));
     Report {
         scenario: scenario.name(),
         seed,

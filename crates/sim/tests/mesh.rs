@@ -42,6 +42,16 @@ fn whoever_was_away_gets_its_messages_on_return() {
 }
 
 #[test]
+fn any_single_node_may_die_and_the_rest_stays_one_network() {
+    for (seed, deaths) in [(1, 1), (2, 1), (3, 6)] {
+        let scenario = MeshScenario { nodes: 60, peers_max: 6, deaths, ..MeshScenario::default() };
+        let report = run(&scenario, seed, Lines::default());
+        assert_eq!(report.violation, None, "seed {seed}");
+        assert_eq!((number(&report, "delivered"), number(&report, "cut_nodes")), (100.0, 0.0), "{report:?}");
+    }
+}
+
+#[test]
 fn a_swarm_violates_nothing_and_every_run_repeats() {
     let swarm =
         MeshScenario { nodes: 16, messages: 60, settle_seconds: 900, swarm: true, ..MeshScenario::default() };
@@ -80,5 +90,22 @@ fn faults_that_are_built_in_are_caught() {
                 .is_some_and(|violation| violation.contains(complaint))
         });
         assert!(caught, "{fault:?} goes unnoticed");
+    }
+}
+
+/// The promise of the service at its size. It takes a minute or more: `cargo test -p annulus-sim --test mesh -- --ignored`.
+#[test]
+#[ignore = "takes minutes without optimisation"]
+fn a_thousand_nodes_keep_every_promise() {
+    let present = MeshScenario { nodes: 1000, peers_max: 16, messages: 1000, ..MeshScenario::default() };
+    for (scenario, seed) in [(present.clone(), 1), (MeshScenario { away: 0.3, ..present }, 2)] {
+        let report = run(&scenario, seed, Lines::default());
+        println!("{}", serde_json::to_string(&report.measured).unwrap());
+        assert_eq!(report.violation, None, "seed {seed}");
+        let log2 = 1000f64.log2();
+        assert_eq!((number(&report, "delivered"), number(&report, "duplicates")), (1000.0, 0.0));
+        assert!(report.measured["hops"]["mean"].as_f64().is_some_and(|hops| hops <= log2), "{report:?}");
+        assert!(number(&report, "sends_per_message") <= 4.0 * log2, "{report:?}");
+        assert!(number(&report, "here_per_node_per_minute") < 2.0, "{report:?}");
     }
 }

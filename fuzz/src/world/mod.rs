@@ -102,7 +102,7 @@ impl<S: Subject> World<S> {
         };
         world.machine.handle_start(world.now, &bound, &mut world.queue.outbox());
         world.carry_out();
-        world.answer_store();
+        world.answer_store_fully();
         Some(world)
     }
 
@@ -133,9 +133,11 @@ impl<S: Subject> World<S> {
     fn end(mut self) {
         self.disk.fails = false;
         self.advance(S::SETTLED);
+        self.answer_store_fully();
         assert!(self.unanswered.is_empty(), "no reply to {:?}", self.unanswered);
         self.stop();
         self.advance(S::SETTLED);
+        self.answer_store_fully();
         assert!(self.machine.is_stopped(), "told to stop, it never does");
     }
 
@@ -276,6 +278,13 @@ impl<S: Subject> World<S> {
             let reply = StoreReply { op, result: answer.result() };
             self.machine.handle_stored(self.now, reply, &mut self.queue.outbox());
             self.carry_out();
+        }
+    }
+
+    /// Answers until the machine asks nothing more.
+    fn answer_store_fully(&mut self) {
+        while !self.answers.is_empty() {
+            self.answer_store();
         }
     }
 

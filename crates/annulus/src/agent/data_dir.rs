@@ -33,6 +33,11 @@ impl DataDir {
         Ok(Self { identity, path: Some(path.into()), _lock: Some(lock) })
     }
 
+    /// Where it is, if there is one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
     /// Where the store of this node is.
     pub(crate) fn store(&self) -> Store {
         self.path.as_ref().map_or(Store::Memory, |path| Store::File(path.join("store.redb")))
@@ -63,13 +68,13 @@ fn lock(path: &Path) -> anyhow::Result<File> {
 
 fn identity(path: &Path) -> anyhow::Result<Identity> {
     let file = path.join("identity");
-    match fs::read_to_string(&file) {
-        Ok(text) => Identity::parse(&text).with_context(|| {
+    match fs::read(&file) {
+        Ok(bytes) => str::from_utf8(&bytes).ok().and_then(Identity::parse).with_context(|| {
             format!("{} holds no UUID: restore it, or remove it to become a new node", file.display())
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let identity = Identity::random();
-            write_new(path, &file, &identity)
+            replace(path, &file, &identity.text())
                 .with_context(|| format!("cannot write {}; check the directory's owner", file.display()))?;
             Ok(identity)
         }
@@ -77,15 +82,15 @@ fn identity(path: &Path) -> anyhow::Result<Identity> {
     }
 }
 
-/// Writes the identity so that a crash leaves either none or all of it, for the owner only.
-fn write_new(dir: &Path, file: &Path, identity: &Identity) -> io::Result<()> {
+/// Writes a file so that a crash leaves either what was there or all that is new, for the owner only.
+pub(super) fn replace(dir: &Path, file: &Path, text: &str) -> io::Result<()> {
     let draft = file.with_extension("new");
     let mut options = OpenOptions::new();
     options.create(true).truncate(true).write(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut writer = options.open(&draft)?;
-    writer.write_all(identity.text().as_bytes())?;
+    writer.write_all(text.as_bytes())?;
     writer.sync_all()?;
     fs::rename(&draft, file)?;
     File::open(dir)?.sync_all()
@@ -110,10 +115,12 @@ mod tests {
     #[test]
     fn a_spoilt_identity_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("identity"), "not a uuid").unwrap();
-        let error = DataDir::open(Some(dir.path())).unwrap_err().to_string();
-        assert!(error.contains("holds no UUID"), "{error}");
-        assert_eq!(fs::read_to_string(dir.path().join("identity")).unwrap(), "not a uuid");
+        for spoilt in [&b"not a uuid"[..], b"\xff\xfe"] {
+            fs::write(dir.path().join("identity"), spoilt).unwrap();
+            let error = DataDir::open(Some(dir.path())).unwrap_err().to_string();
+            assert!(error.contains("holds no UUID"), "{error}");
+            assert_eq!(fs::read(dir.path().join("identity")).unwrap(), spoilt);
+        }
     }
 
     #[test]

@@ -30,6 +30,11 @@ impl Identity {
         Id::from_uuid(*self.uuid.as_bytes())
     }
 
+    /// Its sixteen bytes.
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        *self.uuid.as_bytes()
+    }
+
     /// The address in the mesh, 64 hexadecimal digits.
     pub(crate) fn nid(&self) -> String {
         Hex(&hash(self.uuid.as_bytes())).to_string()

@@ -4,11 +4,13 @@ mod data_dir;
 mod http;
 mod identity;
 mod journal;
+mod kept_port;
+mod known_nodes;
 mod log;
 mod mailbox;
 mod metrics;
 mod run;
 mod services;
-mod user_event;
+pub(crate) mod user_event;
 
 pub(crate) use run::run;

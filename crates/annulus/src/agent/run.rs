@@ -18,6 +18,7 @@ use super::data_dir::DataDir;
 use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
 use super::identity::Identity;
 use super::journal::Journal;
+use super::known_nodes::{self, KnownNodes};
 use super::mailbox::{Letter, Mailbox};
 use super::user_event::UserEvent;
 use super::{log, services};
@@ -40,13 +41,17 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
     let http = http_addr(settings)?;
     let name = settings.text("node.name").map_or_else(host_name, str::to_owned);
     let data = DataDir::open(settings.text("node.data_dir").map(std::path::Path::new))?;
-    let machine = services::build(settings, data.identity.id(), &name)?;
+    let machine = services::build(settings, &name, &data)?;
     let listener = listen(http).await?;
     let node = annulus_net::spawn(machine, Options::with_store(data.store()))?;
+    tokio::spawn(known_nodes::keep(node.clone(), data.path().map(KnownNodes::new)));
     let (leave, leaving) = watch::channel(false);
     let http = listener.local_addr()?;
     let shared = shared(settings, name, data.identity, node.clone(), http, leaving);
     tracing::info!(name = shared.name, id = %data.identity.id(), http = %shared.http, "agent started");
+    if shared.services.is_empty() {
+        tracing::warn!("this agent runs nothing but its API: name services with --services (node.services)");
+    }
     for service in &shared.services {
         let addresses: Vec<String> =
             service.addresses.iter().map(|at| format!("{}/{}", at.addr, at.transport)).collect();
@@ -64,15 +69,10 @@ async fn serve(
     leave: watch::Sender<bool>,
     signals: &mut Signals,
 ) -> anyhow::Result<()> {
-    let mut leaving = shared.leaving.clone();
-    let quit = async move {
-        // It fails only if the sender is gone: then the end has come too.
-        let _ = leaving.wait_for(|leaving| *leaving).await;
-    };
+    let leaving = shared.leaving.clone();
     let api = Api::new(shared);
     tokio::spawn(keep_journal(api.clone(), node.events()));
-    let server =
-        tokio::spawn(axum::serve(listener, http::app(api)).with_graceful_shutdown(quit).into_future());
+    let server = tokio::spawn(http::serve(listener, http::app(api), leaving));
     let outcome = tokio::select! {
         signal = signals.next() => {
             tracing::info!(signal, "leaving");
@@ -90,7 +90,7 @@ async fn serve(
     leave.send_replace(true);
     let mut server = server;
     tokio::select! {
-        served = &mut server => served.context("the HTTP server failed")?.context("the HTTP server failed")?,
+        served = &mut server => served.context("the HTTP server failed")?,
         // A client that sends half a request, or reads nothing, must not hold the agent; nor must a second signal wait.
         () = tokio::time::sleep(HTTP_GRACE) => server.abort(),
         _ = signals.next() => server.abort(),
@@ -132,7 +132,15 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                 api.mailbox.push(letter);
                 api.journal.push(at_micros, &told);
             }
-            _ => api.journal.push(now_micros(), &*event),
+            other => {
+                if let PartEvent::Members(swim::Event::JoinFailed { addr }) = other {
+                    tracing::warn!(
+                        %addr,
+                        "nobody answers the join: check that an agent with members runs there, in the same ring"
+                    );
+                }
+                api.journal.push(now_micros(), &*event);
+            }
         }
     }
 }

@@ -1,13 +1,19 @@
 //! The services: their tags, their names, and how each is built from the configuration.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use annulus_core::jitterbug::{self, HostId, Ledger};
 use annulus_core::node::{Node, Part, Token};
-use annulus_core::pastry::{self, AppName, Pastry};
-use annulus_core::swim::{self, Preset, Swim, Tags};
+use annulus_core::pastry::{self, AppName, Liveness, Pastry};
+use annulus_core::swim::{self, Preset, Services, Swim, Tags};
+use annulus_core::w3w::{self, Announce, Forward, KnownNode, Mesh};
 use annulus_core::{Id, Seed, Service, ping};
+use annulus_net::Store;
 
+use super::data_dir::DataDir;
+use super::identity::Identity;
+use super::kept_port::kept_port;
+use super::known_nodes::KnownNodes;
 use crate::cli::UsageError;
 use crate::config::Settings;
 
@@ -23,8 +29,15 @@ pub(crate) const TOKEN: Service = Service(3);
 /// The tag of route.
 pub(crate) const ROUTE: Service = Service(4);
 
+/// The tag of mesh.
+pub(crate) const MESH: Service = Service(5);
+
+/// How many ports above its own an agent listens on if it announces the next one each time.
+const INCREMENTING_PORTS: u16 = 64;
+
 /// Every service with its name. A tag is part of the store's file: never change one.
-const ALL: &[(&str, Service)] = &[("ping", PING), ("members", MEMBERS), ("token", TOKEN), ("route", ROUTE)];
+const ALL: &[(&str, Service)] =
+    &[("ping", PING), ("members", MEMBERS), ("token", TOKEN), ("route", ROUTE), ("mesh", MESH)];
 
 /// What people call a service.
 pub(crate) fn name_of(service: Service) -> &'static str {
@@ -36,15 +49,23 @@ pub(crate) fn tag(name: &str) -> Option<Service> {
     ALL.iter().find(|(known, _)| *known == name).map(|(_, tag)| *tag)
 }
 
-/// The node that the configuration asks for.
-pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Node> {
-    let mut parts = Vec::new();
+/// The node that the configuration asks for, with what its data directory remembers.
+pub(crate) fn build(settings: &Settings, name: &str, data: &DataDir) -> anyhow::Result<Node> {
+    let (mut parts, identity) = (Vec::new(), data.identity);
+    if !settings.addrs("node.join").is_empty()
+        && !settings.words("node.services").any(|name| name == "members")
+    {
+        let text = "node.join (--join) is for members, which this agent does not run: add members to node.services \
+                    (--services), or leave it out";
+        return Err(UsageError(text.into()).into());
+    }
     for service in settings.words("node.services") {
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
-            Some(MEMBERS) => Part::Members(Box::new(members(settings, id, name)?)),
-            Some(TOKEN) => Part::Token(Box::new(token(settings)?)),
-            Some(ROUTE) => Part::Route(Box::new(route(settings, id)?)),
+            Some(MEMBERS) => Part::Members(Box::new(members(settings, identity, name)?)),
+            Some(TOKEN) => Part::Token(Box::new(token(settings, &data.store())?)),
+            Some(ROUTE) => Part::Route(Box::new(route(settings, identity.id())?)),
+            Some(MESH) => Part::Mesh(Box::new(mesh(settings, identity, &KnownNodes::read(data.path()))?)),
             _ => anyhow::bail!("there is no service {service:?}: `annulus config show` lists them"),
         };
         parts.push((tag(service).expect("it was found above"), part));
@@ -53,6 +74,11 @@ pub(crate) fn build(settings: &Settings, id: Id, name: &str) -> anyhow::Result<N
         let name = name_of(twice.0);
         UsageError(format!("node.services names {name} twice: name each service once")).into()
     })
+}
+
+/// Whether the configuration asks for a service.
+fn runs(settings: &Settings, service: Service) -> bool {
+    settings.words("node.services").any(|name| tag(name) == Some(service))
 }
 
 fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {
@@ -69,19 +95,28 @@ fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {
     ping::Ping::new(&config, seed()?).map_err(|error| UsageError(error.to_string()).into())
 }
 
-fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
+fn members(settings: &Settings, identity: Identity, name: &str) -> anyhow::Result<Swim> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let preset: Preset = settings.text("members.preset").unwrap_or("lan").parse()?;
     let tags = settings.words("node.tags").filter_map(|tag| tag.split_once('='));
     let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let meta = Tags { name: name.to_owned(), tags }.encode().map_err(|error| usage(error.to_string()))?;
+    let port = |service, key| runs(settings, service).then(|| settings.number(key));
+    let services = Services {
+        route: port(ROUTE, "route.port"),
+        token: port(TOKEN, "token.udp_port"),
+        mesh: port(MESH, "mesh.port"),
+        nid: runs(settings, MESH).then(|| identity.nid()),
+    };
+    let tags = Tags { name: name.to_owned(), services, tags };
+    let meta = tags.encode().map_err(|error| usage(format!("node.name and node.tags: {error}")))?;
     let mut config = swim::Config {
         bind: SocketAddr::new(settings.ip("node.bind"), settings.number("members.port")),
+        addrs: settings.addrs("members.advertise"),
         meta,
         ring: settings.text("members.ring").unwrap_or_default().to_owned(),
         seeds: settings.addrs("node.join"),
         keep_interval: settings.duration("members.keep_interval"),
-        ..swim::Config::new(id, preset)
+        ..swim::Config::new(identity.id(), preset)
     };
     let with = &mut config.settings;
     with.probe_interval = settings.optional_duration("members.interval").unwrap_or(with.probe_interval);
@@ -89,10 +124,26 @@ fn members(settings: &Settings, id: Id, name: &str) -> anyhow::Result<Swim> {
     with.suspicion_mult = settings.optional_number("members.suspicion_mult").unwrap_or(with.suspicion_mult);
     with.packet_bytes_max =
         settings.optional_number("members.packet_bytes_max").unwrap_or(with.packet_bytes_max);
-    Swim::new(&config, seed()?).map_err(|error| usage(error.to_string()))
+    Swim::new(&config, seed()?).map_err(|error| usage(in_keys(&error)))
 }
 
-fn token(settings: &Settings) -> anyhow::Result<Token> {
+/// What is wrong with the settings of members, in the words of the configuration.
+fn in_keys(error: &swim::ConfigError) -> String {
+    use swim::ConfigError::{Addrs, Interval, Packet, Timeout, Unreachable};
+    match error {
+        Unreachable(addr) => format!(
+            "others cannot reach members at {addr}: bind to an address of this machine (--bind, node.bind), or say \
+             in members.advertise where they can"
+        ),
+        Interval(_) => format!("members.interval: {error}"),
+        Timeout { .. } => format!("members.probe_timeout: {error} (members.interval)"),
+        Packet(_) => format!("members.packet_bytes_max: {error}"),
+        Addrs(_) => format!("members.advertise: {error}"),
+        _ => format!("members: {error}"),
+    }
+}
+
+fn token(settings: &Settings, store: &Store) -> anyhow::Result<Token> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let preset = match settings.text("token.preset") {
         Some("local") => jitterbug::Config::local(),
@@ -100,11 +151,15 @@ fn token(settings: &Settings) -> anyhow::Result<Token> {
     };
     let addr = settings.ip("node.bind");
     let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
+    let tcp_port = match settings.number("token.tcp_port") {
+        0 => kept_port(store, addr),
+        given => given,
+    };
     let base = settings.optional_number::<u32>("token.loose_prob_base").map(f64::from);
     let config = jitterbug::Config {
         addr,
         udp_port: settings.number("token.udp_port"),
-        tcp_port: settings.number("token.tcp_port"),
+        tcp_port,
         broadcast: if given.is_empty() { broadcast_of(addr) } else { given },
         host_id: settings.optional_number::<u32>("token.host_id").and_then(HostId::new),
         renew_timeout: settings.optional_duration("token.renew_timeout").unwrap_or(preset.renew_timeout),
@@ -121,6 +176,7 @@ fn token(settings: &Settings) -> anyhow::Result<Token> {
 fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let named = settings.words("route.apps").map(AppName::new);
+    let fed = runs(settings, MEMBERS);
     let named: Vec<AppName> = named.collect::<Result<_, _>>().map_err(|error| usage(error.to_string()))?;
     let config = pastry::Config {
         id,
@@ -135,9 +191,41 @@ fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
         message_bytes_max: settings.number("route.message_bytes_max"),
         leaf_interval: settings.duration("route.leaf_interval"),
         table_interval: settings.duration("route.table_interval"),
+        liveness: if fed { Liveness::Members } else { Liveness::Own },
+        await_members: fed
+            && settings.addrs("route.seeds").is_empty()
+            && !settings.addrs("node.join").is_empty(),
         ..pastry::Config::default()
     };
     Pastry::new(config, seed()?).map_err(|error| usage(error.to_string()))
+}
+
+fn mesh(settings: &Settings, identity: Identity, known: &[KnownNode]) -> anyhow::Result<Mesh> {
+    let usage = |error: String| anyhow::Error::from(UsageError(error));
+    let IpAddr::V4(ip) = settings.ip("node.bind") else {
+        return Err(usage("mesh speaks IPv4 only: set node.bind to an IPv4 address".into()));
+    };
+    let config = w3w::Config {
+        uuid: identity.uuid(),
+        bind: SocketAddrV4::new(ip, settings.number("mesh.port")),
+        announce: match settings.text("mesh.announce") {
+            Some("incrementing") => Announce::Incrementing { ports: INCREMENTING_PORTS },
+            _ => Announce::Fixed,
+        },
+        // What is no IPv4 address cannot be told in a HERE, so nobody could be reached there.
+        seeds: settings.words("mesh.seeds").filter_map(|ip| ip.parse().ok()).collect(),
+        known: known.to_vec(),
+        peers_max: settings.number("mesh.max"),
+        peers_min: settings.number("mesh.min"),
+        forward: match settings.text("mesh.forward") {
+            Some("both") => Forward::Both,
+            _ => Forward::Nearest,
+        },
+        expiry: settings.duration("mesh.expiry"),
+        quota_bytes: settings.number("mesh.quota"),
+        ..w3w::Config::default()
+    };
+    Mesh::new(&config, seed()?).map_err(|error| usage(error.to_string()))
 }
 
 /// The broadcast address of the network that an address of this machine is in; none if there is none.

@@ -18,10 +18,18 @@ pub(crate) struct UserEvent<'a> {
 
 const FORM: u8 = 1;
 
+/// The longest name, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
 impl<'a> UserEvent<'a> {
-    /// Its bytes; `None` if the name is empty or longer than 255 bytes.
+    /// Whether this can be the name of one: 1 to 255 bytes that a terminal shows.
+    pub(crate) fn is_name(name: &str) -> bool {
+        (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
+    }
+
+    /// Its bytes; `None` if the name is none.
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {
-        let len = u8::try_from(self.name.len()).ok().filter(|len| *len > 0)?;
+        let len = u8::try_from(self.name.len()).ok().filter(|_| Self::is_name(self.name))?;
         Some([&[FORM, len], self.name.as_bytes(), self.payload].concat())
     }
 
@@ -41,7 +49,9 @@ mod tests {
     fn an_event_survives_its_bytes_and_other_forms_are_none() {
         let event = UserEvent { name: "deploy", payload: &[0, 255] };
         assert_eq!(UserEvent::decode(&event.encode().unwrap()), Some(event));
-        assert_eq!(UserEvent { name: "", payload: b"x" }.encode(), None);
+        for name in ["", "two\nlines", "\u{1b}[2J", &"x".repeat(256)] {
+            assert_eq!(UserEvent { name, payload: b"x" }.encode(), None);
+        }
         for bad in [&b""[..], b"\x01", b"\x02\x01a", b"\x01\x09short", b"\x01\x01\xff"] {
             assert_eq!(UserEvent::decode(bad), None, "{bad:?}");
         }

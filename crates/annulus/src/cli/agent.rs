@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use crate::config::{Layers, Settings};
+use crate::config::{self, ConfigError, Layers, Settings};
 
 /// Run a node on this machine.
 ///
@@ -18,7 +18,9 @@ pub(crate) struct AgentVerb {
 }
 
 impl AgentVerb {
-    pub(crate) fn run(self) -> anyhow::Result<()> {
+    /// Runs the node; for a program the log is JSON too.
+    pub(crate) fn run(mut self, json: bool) -> anyhow::Result<()> {
+        self.settings.set.extend(json.then(|| "log.format=json".to_owned()));
         crate::agent::run(&self.settings.load()?)
     }
 }
@@ -54,7 +56,7 @@ pub(super) struct SettingsArgs {
 
 impl SettingsArgs {
     /// What is in force.
-    pub(super) fn load(self) -> Result<Settings, crate::config::ConfigError> {
+    pub(super) fn load(self) -> Result<Settings, ConfigError> {
         let join = (!self.join.is_empty())
             .then(|| self.join.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
         let flags = [
@@ -67,11 +69,20 @@ impl SettingsArgs {
         ];
         Settings::load(&Layers {
             file: self.config,
-            environment: std::env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-                .collect(),
+            environment: environment()?,
             flags: flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?))).collect(),
             sets: self.set,
         })
     }
+}
+
+/// The variables with a name that can be read. Of those that are ours the value must be readable too.
+fn environment() -> Result<Vec<(String, String)>, ConfigError> {
+    let named = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let ours = named.filter(|(name, _)| name.starts_with(config::PREFIX));
+    ours.map(|(name, value)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(ConfigError::NotText(name)),
+    })
+    .collect()
 }

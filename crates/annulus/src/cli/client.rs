@@ -1,13 +1,14 @@
 //! Talking to an agent over HTTP.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::typestate::WithBody;
+use ureq::{Agent, Body, RequestBuilder};
 
 /// Which agent to talk to.
 #[derive(clap::Args)]
@@ -29,12 +30,21 @@ pub(crate) struct AgentArgs {
         value_name = "TOKEN",
         env = "ANNULUS_TOKEN",
         hide_env_values = true,
-        display_order = 902
+        display_order = 902,
+        value_parser = parse_token
     )]
     token: Option<String>,
 }
 
+fn parse_token(text: &str) -> Result<String, String> {
+    crate::config::check_secret(text).map(|()| text.to_owned())
+}
+
+/// The longest answer that is read: the data of a token may have 64 MiB, and more as JSON.
+const BODY_BYTES_MAX: u64 = 256 << 20;
+
 /// A connection to an agent.
+#[derive(Clone)]
 pub(crate) struct Client {
     addr: SocketAddr,
     token: Option<String>,
@@ -59,12 +69,36 @@ impl Client {
 
     /// What the agent answers to a POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.json(self.posting(path).send(body.to_string()))
+    }
+
+    /// What the agent answers to bytes that are put somewhere.
+    pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> anyhow::Result<Value> {
         let request = self
             .http
-            .post(self.url(path))
+            .put(self.url(path))
             .header("Authorization", self.authorization())
-            .header("Content-Type", "application/json");
-        self.json(request.send(body.to_string()))
+            .header("Content-Type", "application/octet-stream");
+        self.json(request.send(bytes))
+    }
+
+    /// Copies the bytes that the agent answers to a GET, as they come; how many they are.
+    pub(crate) fn copy(&self, path: &str, to: &mut impl Write) -> anyhow::Result<u64> {
+        let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
+        let response = self.reached(request.call())?;
+        if !response.status().is_success() {
+            return Err(refused(response));
+        }
+        let mut from = response.into_body().into_reader();
+        let (mut part, mut copied) = (vec![0; 1 << 16], 0);
+        loop {
+            let read = from.read(&mut part).context("the agent's answer broke off")?;
+            if read == 0 {
+                return Ok(copied);
+            }
+            to.write_all(&part[..read])?;
+            copied += read as u64;
+        }
     }
 
     /// The agent's events, behind `last` if given, until it ends the stream.
@@ -73,11 +107,19 @@ impl Client {
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }
-        let response = self.reached(request.call())?;
-        if response.status() != 200 {
-            return Err(refused(response));
-        }
-        Ok(Events { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+        Events::of(self.reached(request.call())?)
+    }
+
+    /// The events that the agent answers to a POST, until it ends the stream.
+    pub(crate) fn stream(&self, path: &str, body: &Value) -> anyhow::Result<Events> {
+        Events::of(self.reached(self.posting(path).send(body.to_string()))?)
+    }
+
+    fn posting(&self, path: &str) -> RequestBuilder<WithBody> {
+        self.http
+            .post(self.url(path))
+            .header("Authorization", self.authorization())
+            .header("Content-Type", "application/json")
     }
 
     fn json(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Value> {
@@ -85,7 +127,8 @@ impl Client {
         if !response.status().is_success() {
             return Err(refused(response));
         }
-        let text = response.body_mut().read_to_string().context("the agent's answer broke off")?;
+        let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
+        let text = body.read_to_string().context("the agent's answer broke off")?;
         serde_json::from_str(&text).with_context(|| {
             format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
         })
@@ -117,6 +160,20 @@ pub(crate) fn escaped(text: &str) -> String {
         .collect()
 }
 
+/// Whether the agent said no with this code.
+pub(crate) fn is_refused(error: &anyhow::Error, code: &str) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == code)
+}
+
+/// The agent said no.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}: {hint}")]
+struct Refused {
+    code: String,
+    message: String,
+    hint: String,
+}
+
 /// What the agent said when it said no.
 fn refused(mut response: Response<Body>) -> anyhow::Error {
     let status = response.status();
@@ -126,8 +183,11 @@ fn refused(mut response: Response<Body>) -> anyhow::Error {
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
         .unwrap_or_default();
-    match (body["error"]["message"].as_str(), body["error"]["hint"].as_str()) {
-        (Some(message), Some(hint)) => anyhow!("{message}: {hint}"),
+    let text = |key: &str| body["error"][key].as_str().map(str::to_owned);
+    match (text("message"), text("hint")) {
+        (Some(message), Some(hint)) => {
+            Refused { code: text("code").unwrap_or_default(), message, hint }.into()
+        }
         _ => anyhow!("the agent answers {status}; is it one of annulus? check --agent"),
     }
 }
@@ -152,6 +212,23 @@ pub(crate) struct ServerEvent {
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 impl Events {
+    fn of(response: Response<Body>) -> anyhow::Result<Self> {
+        if response.status() != 200 {
+            return Err(refused(response));
+        }
+        Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    }
+
+    /// Waits for an event of this kind, or for the news that some were missed.
+    pub(crate) fn wait(&mut self, mut is_it: impl FnMut(&Value) -> bool) -> anyhow::Result<()> {
+        while let Some(event) = self.next()? {
+            if event.kind == "missed" || is_it(&serde_json::from_str(&event.data).unwrap_or_default()) {
+                return Ok(());
+            }
+        }
+        bail!("the agent has ended the stream: it is stopping; start it again and retry")
+    }
+
     /// The next event; `None` if the agent has ended the stream.
     pub(crate) fn next(&mut self) -> anyhow::Result<Option<ServerEvent>> {
         let mut event = ServerEvent::default();

@@ -1,10 +1,9 @@
 //! `annulus config`: shows what is in force, and writes a file to start from.
 
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use serde_json::json;
 
 use super::agent::SettingsArgs;
@@ -76,8 +75,11 @@ fn init(file: &Path, force: bool, output: &Output) -> anyhow::Result<()> {
     } else {
         options.create_new(true).write(true).open(file)
     };
-    let mut writer = opened.with_context(|| {
-        format!("cannot write {}; choose another file, or add --force to replace it", file.display())
+    let mut writer = opened.map_err(|error| {
+        let replace =
+            if error.kind() == ErrorKind::AlreadyExists { ", or add --force to replace it" } else { "" };
+        let hint = format!("cannot write {}; choose another file{replace}", file.display());
+        anyhow::Error::from(error).context(hint)
     })?;
     writer.write_all(config::template().as_bytes())?;
     output.line(format!(

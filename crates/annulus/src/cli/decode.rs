@@ -1,5 +1,7 @@
 //! `annulus decode`: a packet as JSON. Each protocol adds its decoder to [`decode`].
 
+mod members;
+
 use annulus_core::wire::DecodeError;
 use annulus_core::{jitterbug, pastry, ping, w3w};
 use serde_json::Value;
@@ -22,6 +24,8 @@ pub(crate) struct Decode {
 enum Protocol {
     /// Ping, a datagram or what a stream carries in one direction.
     Ping,
+    /// Members, a packet with all its messages.
+    Members,
     /// Jitterbug, the token ring: a TR datagram, or one TP message of a stream.
     Jitterbug,
     /// Pastry, the ring of route: a datagram, or one frame of a stream without its length.
@@ -45,6 +49,7 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
             let message = ping::decode(bytes).map_err(|error| no_message("ping", bytes, error))?;
             Ok(serde_json::to_value(message)?)
         }
+        Protocol::Members => members::packet(bytes).map_err(|error| no_message("members", bytes, error)),
         Protocol::Jitterbug => {
             let message = jitterbug::decode(bytes).map_err(|error| no_message("jitterbug", bytes, error))?;
             Ok(serde_json::to_value(message)?)

@@ -17,7 +17,7 @@ pub(crate) use rtt::Rtt;
 pub(crate) use tags::Tags;
 
 use super::client::Client;
-use super::output::{BAD, DIM, GOOD, Output};
+use super::output::{BAD, DIM, GOOD, Output, plain};
 
 /// Show who is alive.
 #[derive(clap::Args)]
@@ -103,14 +103,15 @@ fn row(member: &Value) -> Vec<String> {
     let tags = member["tags"].as_object().into_iter().flatten();
     let tags: Vec<String> =
         tags.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    // Names and tags are what others say of themselves.
     vec![
-        text("name"),
+        plain(&text("name")).into(),
         text("id").chars().take(8).collect(),
         member["addrs"][0].as_str().unwrap_or("-").into(),
         format!("{style}{state}{style:#}"),
         member["incarnation"].to_string(),
         rtt_text(&member["rtt_ms"]),
-        tags.join(" "),
+        plain(&tags.join(" ")).into(),
     ]
 }
 

@@ -11,6 +11,7 @@ mod decode;
 mod demo;
 mod info;
 mod members;
+mod mesh;
 mod monitor;
 mod output;
 mod ping;
@@ -59,6 +60,7 @@ enum Verb {
     Listen(route::Listen),
     Ring(route::Ring),
     Tables(route::Tables),
+    Mesh(mesh::Mesh),
     Ping(ping::Ping),
     Config(config::ConfigVerb),
     Demo(demo::Demo),
@@ -76,10 +78,18 @@ pub(crate) fn run() -> ExitCode {
     };
     let output = Output::new(cli.json);
     dispatch(cli.verb, &cli.agent, &output).unwrap_or_else(|error| {
+        if error.chain().any(is_broken_pipe) {
+            // Who reads has enough: `annulus … | head`.
+            return ExitCode::SUCCESS;
+        }
         output.error(&error);
         let is_usage = error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<UsageError>());
         ExitCode::from(if is_usage { 2 } else { 1 })
     })
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Shows help and versions as clap has them, and says in one line what is wrong with a call.
@@ -108,7 +118,7 @@ pub(crate) struct UsageError(pub(crate) String);
 fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let client = || Client::new(agent);
     match verb {
-        Verb::Agent(verb) => verb.run()?,
+        Verb::Agent(verb) => verb.run(output.json)?,
         Verb::Info(verb) => verb.run(&client(), output)?,
         Verb::Monitor(verb) => verb.run(&client(), output)?,
         Verb::Members(verb) => verb.run(&client(), output)?,
@@ -124,6 +134,7 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Listen(verb) => verb.run(&client(), output)?,
         Verb::Ring(verb) => verb.run(&client(), output)?,
         Verb::Tables(verb) => verb.run(&client(), output)?,
+        Verb::Mesh(verb) => verb.run(&client(), output)?,
         Verb::Ping(verb) => verb.run(&client(), output)?,
         Verb::Config(verb) => verb.run(output)?,
         Verb::Completions(verb) => verb.run::<Cli>(),

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use super::client::{Client, ServerEvent};
-use super::output::{DIM, Output};
+use super::output::{DIM, Output, plain};
 
 /// Show events as they happen.
 #[derive(clap::Args)]
@@ -78,7 +78,7 @@ fn readable(fields: &Map<String, Value>) -> String {
     let head = ["v", "seq", "at_micros", "node", "service", "protocol", "event"];
     for (key, value) in fields.iter().filter(|(key, _)| !head.contains(&key.as_str())) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        line.push_str(&format!(" {DIM}{key}={DIM:#}{value}"));
+        line.push_str(&format!(" {DIM}{key}={DIM:#}{}", plain(&value)));
     }
     line
 }
@@ -93,6 +93,14 @@ fn clock(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_event_carries_stays_on_its_line() {
+        let json = r#"{"at_micros":0,"node":"red","protocol":"members","event":"event_received","payload":"a\nb\u001b[31m"}"#;
+        let Value::Object(fields) = serde_json::from_str(json).unwrap() else { panic!("an object") };
+        let line = anstream::adapter::strip_str(&readable(&fields)).to_string();
+        assert!(line.ends_with(r"payload=a\nb\u{1b}[31m"), "{line}");
+    }
 
     #[test]
     fn an_event_is_one_readable_line() {

@@ -1,5 +1,7 @@
 //! What people and programs see: tables, JSON, one-line errors, colours only where they help.
 
+use std::borrow::Cow;
+
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
@@ -61,6 +63,20 @@ impl Output {
     }
 }
 
+/// A text of somebody else's, as it can be shown: a control character, an escape sequence or one that turns the
+/// direction of writing would do something to the terminal, so it is written out.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let harms = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(harms) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| if harms(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
 /// The lines of a table.
 pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let width = |column: usize| {
@@ -87,6 +103,13 @@ fn visible(cell: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_say_does_nothing_to_the_terminal() {
+        assert_eq!(plain("grün db-1"), "grün db-1");
+        assert_eq!(plain("\u{1b}[2Jroot\r\n"), "\\u{1b}[2Jroot\\r\\n");
+        assert_eq!(plain("\u{9b}31m\u{202e}"), "\\u{9b}31m\\u{202e}");
+    }
 
     #[test]
     fn columns_line_up_whatever_colours_they_have() {

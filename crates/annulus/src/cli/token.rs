@@ -1,5 +1,6 @@
 //! `annulus token`: whose turn it is, and taking it.
 
+mod group;
 mod run;
 
 use serde_json::{Value, json};
@@ -21,6 +22,16 @@ pub(crate) struct Token {
 #[derive(clap::Subcommand)]
 enum Verb {
     Run(run::Run),
+    /// Become a command that is killed when its parent ends; `run` starts it.
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    DieWith {
+        /// The parent.
+        parent: u32,
+        /// The command and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
     /// Set a small value that travels with the token.
     #[command(after_help = "Example:\n  annulus token set colour '\"red\"'")]
     Set {
@@ -56,6 +67,8 @@ impl Token {
         match self.verb {
             None => show(client, output)?,
             Some(Verb::Run(run)) => return run.run(client),
+            #[cfg(target_os = "linux")]
+            Some(Verb::DieWith { parent, command }) => return Err(group::become_guarded(parent, &command)),
             Some(Verb::Set { key, value }) => set(&key, &value, client, output)?,
             Some(Verb::Get { key }) => get(key.as_deref(), client, output)?,
             Some(Verb::Graph { dot }) => graph(dot, client, output)?,

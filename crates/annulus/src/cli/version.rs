@@ -4,6 +4,15 @@ use serde_json::json;
 
 use super::output::Output;
 
+/// What each service speaks on the wire.
+const SPEAKS: &[(&str, &str)] = &[
+    ("ping", "annulus v1"),
+    ("members", "annulus v1"),
+    ("token", "jitterbug"),
+    ("route", "annulus v1"),
+    ("mesh", "w3w"),
+];
+
 /// Print the version of the program and of what it speaks.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  annulus version --json")]
@@ -13,9 +22,18 @@ impl Version {
     pub(crate) fn run(self, output: &Output) {
         let version = env!("CARGO_PKG_VERSION");
         if output.json {
-            output.json(&json!({ "version": version, "events": annulus_core::EVENTS_VERSION, "ping": 1 }));
+            let speaks: serde_json::Map<_, _> =
+                SPEAKS.iter().map(|(service, speaks)| ((*service).to_owned(), json!(speaks))).collect();
+            output.json(&json!({
+                "version": version,
+                "events": annulus_core::EVENTS_VERSION,
+                "speaks": speaks,
+            }));
         } else {
-            output.line(format!("annulus {version} (events v{}, ping v1)", annulus_core::EVENTS_VERSION));
+            let speaks: Vec<String> =
+                SPEAKS.iter().map(|(service, speaks)| format!("{service} {speaks}")).collect();
+            let events = annulus_core::EVENTS_VERSION;
+            output.line(format!("annulus {version} (events v{events}; speaks {})", speaks.join(", ")));
         }
     }
 }

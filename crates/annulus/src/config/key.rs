@@ -54,7 +54,8 @@ impl Kind {
     /// Holds that `value` is one of this kind, or says what is wrong with it.
     pub(crate) fn check(self, value: &str) -> Result<(), String> {
         match self {
-            Self::Text | Self::Secret => Ok(()),
+            Self::Text => Ok(()),
+            Self::Secret => check_secret(value),
             Self::Number(low, high) => match value.parse::<u64>() {
                 Ok(number) if (low..=high).contains(&number) => Ok(()),
                 _ => Err(format!("give a whole number from {low} to {high}")),
@@ -81,7 +82,8 @@ impl Kind {
     /// How its values are written, for `config init`.
     pub(crate) fn hint(self) -> String {
         match self {
-            Self::Text | Self::Secret => "text".into(),
+            Self::Text => "text".into(),
+            Self::Secret => "text without spaces".into(),
             Self::Number(low, high) if high == u64::MAX => format!("a number, at least {low}"),
             Self::Number(low, high) => format!("{low} to {high}"),
             Self::Duration => "a duration: 200ms, 10s, 1h".into(),
@@ -114,6 +116,14 @@ pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
 /// A duration that was checked before.
 pub(crate) fn duration(value: &str) -> Duration {
     humantime::parse_duration(value).expect("a duration was checked when it was set")
+}
+
+/// A secret travels in an HTTP header: every other character would be changed or refused on its way.
+pub(crate) fn check_secret(value: &str) -> Result<(), String> {
+    if value.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err("use only ASCII letters, digits and punctuation, without spaces".into())
 }
 
 fn check_addr(value: &str) -> Result<(), String> {

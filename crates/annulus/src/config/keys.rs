@@ -3,7 +3,7 @@
 use super::key::{Key, Kind};
 
 /// The services an agent can run, in the order of their tags.
-pub(crate) const SERVICES: &[&str] = &["ping", "members", "token", "route"];
+pub(crate) const SERVICES: &[&str] = &["ping", "members", "token", "route", "mesh"];
 
 const ANY: u64 = u64::MAX;
 
@@ -18,7 +18,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("node.tags", Kind::Tags, "", "What this node tells the others of itself, as KEY=VALUE."),
     key("http.addr", Kind::Addr, "", "Where the HTTP API listens; port 7373 of the bind address if that is loopback, else of 127.0.0.1."),
     key("http.token", Kind::Secret, "", "The bearer token that every request must carry; needed beyond loopback."),
-    key("http.body_bytes_max", Kind::Number(1024, 1 << 30), "1048576", "The largest request body."),
+    key("http.body_bytes_max", Kind::Number(1024, 1 << 30), "1048576", "The largest request body, except that of a mesh message, which may be as long as one."),
     key("http.events_kept", Kind::Number(1, 1_000_000), "1024", "How many past events a client can resume over."),
     key("log.format", Kind::Choice(&["text", "json"]), "text", "How log lines look."),
     key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "info", "The least important lines to log."),
@@ -30,15 +30,16 @@ pub(crate) const KEYS: &[Key] = &[
     key("ping.vanished_after", Kind::Number(1, ANY >> 32), "3", "A peer has vanished after so many misses in a row."),
     key("ping.keep_interval", Kind::Duration, "1s", "How long a change of the count may wait to be kept."),
     key("members.port", Kind::Number(0, 65_535), "7946", "The UDP port of members."),
+    key("members.advertise", Kind::Addrs, "", "Where others reach members of this node, the best first; where it is bound if not set."),
     key("members.preset", Kind::Choice(&["lan", "wan", "local", "go_swim", "original_swim"]), "lan", "How the protocol is run; the same on all nodes of a group."),
     key("members.ring", Kind::Text, "annulus", "The name of the group; groups of other names are strangers."),
     key("members.interval", Kind::Duration, "", "Time between protocol periods; that of the preset if not set."),
     key("members.probe_timeout", Kind::Duration, "", "How long a direct answer may take; that of the preset if not set."),
     key("members.suspicion_mult", Kind::Number(1, 1000), "", "How long a suspicion lasts; that of the preset if not set."),
     key("members.keep_interval", Kind::Duration, "5s", "How long a change of the known members may wait to be kept on disk."),
-    key("members.packet_bytes_max", Kind::Number(512, 65_507), "", "The largest packet; that of the preset if not set."),
+    key("members.packet_bytes_max", Kind::Number(768, 32_767), "", "The largest packet; that of the preset if not set."),
     key("token.udp_port", Kind::Number(1, 65_535), "30041", "The UDP port of the whole ring."),
-    key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 takes any and keeps it."),
+    key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 takes that of its last life, or any."),
     key("token.preset", Kind::Choice(&["lan", "local"]), "lan", "Which timers: lan, or local for nodes on one machine."),
     key("token.broadcast", Kind::Ips, "", "Where to ask for the token; the broadcast address of the bind address's network if not set."),
     key("token.host_id", Kind::Number(1, (1 << 31) - 1), "", "The number of this node in the ring; drawn once and kept if not set."),
@@ -60,6 +61,14 @@ pub(crate) const KEYS: &[Key] = &[
     key("route.leaf_interval", Kind::Duration, "30s", "How often the nearest leaves are asked whether they live."),
     key("route.table_interval", Kind::Duration, "15m", "How often all other known nodes are."),
     key("route.messages_kept", Kind::Number(1, 1_000_000), "256", "How many messages delivered here can be asked for later."),
+    key("mesh.port", Kind::Number(1, 65_535), "22000", "The UDP and TCP port of mesh; the same on all nodes of one network."),
+    key("mesh.max", Kind::Number(4, 4096), "32", "The most peers in the ring."),
+    key("mesh.min", Kind::Number(0, 4096), "4", "Below so many peers the node goes on announcing itself; at most mesh.max."),
+    key("mesh.seeds", Kind::Ips, "", "IPv4 addresses of nodes to announce to; any one that is up is enough."),
+    key("mesh.expiry", Kind::Duration, "1h", "How long a message waits for its recipient."),
+    key("mesh.quota", Kind::Number(1 << 20, ANY >> 1), "4294967296", "The most bytes of messages in the store."),
+    key("mesh.forward", Kind::Choice(&["nearest", "both"]), "nearest", "To whom a node passes a message on: the nearer neighbour of its recipient, or both."),
+    key("mesh.announce", Kind::Choice(&["fixed", "incrementing"]), "fixed", "Which port is told to others: mesh.port, or for each known node the next of 64 above it."),
 ];
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {

@@ -9,4 +9,5 @@ mod keys;
 mod settings;
 
 pub(crate) use file::template;
-pub(crate) use settings::{ConfigError, Layers, Settings};
+pub(crate) use key::check_secret;
+pub(crate) use settings::{ConfigError, Layers, PREFIX, Settings};

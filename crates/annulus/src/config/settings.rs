@@ -67,6 +67,9 @@ pub(crate) enum ConfigError {
         /// Why.
         error: std::io::Error,
     },
+    /// A variable holds bytes that are no text.
+    #[error("${0} is no text in UTF-8: set it anew, or unset it")]
+    NotText(String),
     /// The file is no TOML, or not of the right form.
     #[error("{}: {problem}", path.display())]
     Malformed {
@@ -192,7 +195,7 @@ impl Settings {
     /// would otherwise be silently ignored.
     fn load_environment(&mut self, environment: &[(String, String)]) -> Result<(), ConfigError> {
         for (variable, value) in environment {
-            let Some(rest) = variable.strip_prefix("ANNULUS_") else { continue };
+            let Some(rest) = variable.strip_prefix(PREFIX) else { continue };
             if PROGRAM_VARIABLES.contains(&variable.as_str()) {
                 continue;
             }
@@ -222,6 +225,9 @@ impl Settings {
         Ok(())
     }
 }
+
+/// How every variable of the program begins.
+pub(crate) const PREFIX: &str = "ANNULUS_";
 
 /// Variables with the program's prefix that are no keys.
 const PROGRAM_VARIABLES: &[&str] = &["ANNULUS_CONFIG", "ANNULUS_AGENT", "ANNULUS_TOKEN", "ANNULUS_FENCE"];

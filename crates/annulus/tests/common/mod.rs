@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+pub(crate) mod foreign;
+pub(crate) mod mesh;
+pub(crate) mod ring;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -67,19 +71,24 @@ impl Agent {
     }
 
     pub(crate) fn start_on(ip: IpAddr, args: &[&str]) -> Self {
-        let mut child = annulus(&["agent", "--bind", &ip.to_string()])
+        let child = annulus(&["agent", "--bind", &ip.to_string()])
             .args(args)
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
+        let mut agent = Self::adopt(ip, child);
+        agent.wait_for_log("agent started");
+        agent
+    }
+
+    /// One that was started with its standard error piped, and has said nothing yet.
+    pub(crate) fn adopt(ip: IpAddr, mut child: Child) -> Self {
         let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let (sender, log) = mpsc::channel();
         std::thread::spawn(move || {
             stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        let mut agent = Self { ip, child, log };
-        agent.wait_for_log("agent started");
-        agent
+        Self { ip, child, log }
     }
 
     /// Waits for a line of its log.
@@ -164,6 +173,12 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
             return answer;
         }
         assert!(begin.elapsed() < PATIENCE, "waited too long until {what}");
-        std::thread::yield_now();
+        pause(Duration::from_millis(5));
     }
+}
+
+/// The one sleep of the tests: between two looks at a process, which needs the processor more than who waits, and where
+/// slowness is what is tried. Nothing hopes that something has happened meanwhile.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

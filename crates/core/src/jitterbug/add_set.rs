@@ -47,6 +47,13 @@ impl AddSet {
         true
     }
 
+    /// Remembers a node that was in the list until now: it must not be lost, whatever the limit (J-6).
+    pub(super) fn retain(&mut self, node: NodeEntry) {
+        let order = self.next;
+        self.nodes.entry(node.host_id).or_insert(Waiting { order, addr: node.addr });
+        self.next += 1;
+    }
+
     /// Adds to the list what is not in it, and moves what may be moved (JA-38). What was applied leaves the set;
     /// what may not be moved yet stays.
     pub(super) fn apply(&mut self, list: &mut NodeList, penalties: &mut Penalties) -> Applied {

@@ -127,7 +127,7 @@ impl<A: Application> Jitterbug<A> {
         if let Some(list) = list {
             let old = core::mem::replace(&mut self.list, list);
             for node in old.nodes().iter().filter(|node| !self.list.contains(node.host_id)) {
-                self.add_set.remember(*node);
+                self.add_set.retain(*node);
             }
         }
         self.check_own_entry(out);

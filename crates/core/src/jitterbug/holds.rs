@@ -52,9 +52,8 @@ impl Holds {
 
     /// Ends the hold that was asked for as `request`; it may also still wait.
     pub(super) fn release(&mut self, request: RequestId) -> Released {
-        if self.active.is_some_and(|hold| hold.request == request) {
-            self.active = None;
-            return Released::Active;
+        if let Some(hold) = self.active.take_if(|hold| hold.request == request) {
+            return Released::Active(hold);
         }
         match self.waiting.iter().position(|asked| asked.request == request) {
             Some(place) => {
@@ -88,7 +87,7 @@ impl Holds {
 /// What a release found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Released {
-    Active,
+    Active(Hold),
     Waiting,
     Unknown,
 }

@@ -18,6 +18,10 @@ pub(super) const OFFER_CREDIT: usize = TP1_BYTES;
 /// How much may be under way after it.
 pub(super) const CREDIT: usize = 64 * 1024;
 
+/// How many streams one address may have open to us. A node has one at a time; a flood from one place must leave room for
+/// the ring.
+const STREAMS_PER_SOURCE_MAX: usize = 4;
+
 /// What we say to an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -81,9 +85,10 @@ impl Incomings {
         Self { streams: BTreeMap::new(), data_bytes: 0, streams_max, data_bytes_max }
     }
 
-    /// A peer opened a stream; false if there are too many.
+    /// A peer opened a stream; false if there are too many, in all or of this peer.
     pub(super) fn accept(&mut self, stream: StreamId, from: IpAddr, deadline: Instant) -> bool {
-        if self.streams.len() >= self.streams_max {
+        let same = self.streams.values().filter(|incoming| incoming.from == from).count();
+        if self.streams.len() >= self.streams_max || same >= STREAMS_PER_SOURCE_MAX {
             return false;
         }
         self.streams.insert(stream, Incoming { from, deadline, stage: Stage::Offer(Vec::new()) });

@@ -15,6 +15,7 @@ use super::limiter::Limiter;
 use super::list::NodeList;
 use super::loops::Loops;
 use super::message::{HostId, Message, NodeEntry, SignedId, TokenId};
+use super::peers::Peers;
 use super::penalties::Penalties;
 use super::restore::Restore;
 use super::start::Stage;
@@ -37,9 +38,6 @@ pub const UDP: SocketId = SocketId::new(0);
 pub const TCP: ListenerId = ListenerId::new(0);
 /// The space of the identity and of what the application keeps.
 pub const SPACE: SpaceId = SpaceId::new(0);
-
-/// The most addresses that are asked beyond the broadcast domain.
-const PEERS_MAX: usize = 1024;
 
 crate::counters! {
     /// What a node of the token ring counts.
@@ -144,7 +142,7 @@ pub struct Jitterbug<A> {
     pub(super) twins: Twins,
     pub(super) log: Log,
     /// Whom to ask beyond the broadcast domain.
-    pub(super) peers: Vec<IpAddr>,
+    pub(super) peers: Peers,
     pub(super) fence: Option<u64>,
     pub(super) passed_to: Option<HostId>,
     pub(super) duplicate: Option<SocketAddr>,
@@ -209,7 +207,7 @@ impl<A: Application> Jitterbug<A> {
             loops: Loops::default(),
             twins: Twins::default(),
             log: Log::default(),
-            peers: Vec::new(),
+            peers: Peers::default(),
             fence: None,
             passed_to: None,
             duplicate: None,
@@ -275,7 +273,8 @@ impl<A: Application> Jitterbug<A> {
 
     fn release(&mut self, now: Now, hold: RequestId, out: Out<'_, '_, A>) -> Reply {
         match self.holds.release(hold) {
-            Released::Active => {
+            Released::Active(released) => {
+                out.event(Event::TokenReleased { hold, fence: released.fence });
                 self.proceed(now, out);
                 Reply::Done
             }
@@ -406,9 +405,8 @@ impl<A: Application> Machine for Jitterbug<A> {
             }
             Command::Hold { limit } => self.hold(now, request, limit, out),
             Command::Release { hold } => Some(self.release(now, hold, out)),
-            Command::Ask(mut peers) => {
-                peers.truncate(PEERS_MAX);
-                self.peers = peers;
+            Command::Ask(peers) => {
+                self.peers.replace(self.config.addr, peers);
                 Some(Reply::Done)
             }
             Command::Computed { ask, result } => Some(self.computed(now, ask, result, out)),

@@ -89,6 +89,7 @@ mod message;
 mod orphan;
 mod pass;
 mod passing;
+mod peers;
 mod penalties;
 mod restore;
 mod start;
@@ -113,6 +114,7 @@ pub use ledger::{JUMP_HOST, Ledger, MICROS_PER_TENURE, RESERVE, Set};
 pub use list::NodeList;
 pub use machine::{Counters, Jitterbug, SPACE, TCP, UDP};
 pub use message::{HostId, Message, NodeEntry, SignedId, TokenId};
+pub use peers::PEERS_MAX;
 pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
 pub use restore::Draw;
 pub use start::{IDENTITY_KEY, Identity, KEPT_KEY};
@@ -144,7 +146,8 @@ pub enum Command<C> {
         /// The number of the command that asked for it.
         hold: RequestId,
     },
-    /// Ask these addresses too, beyond the broadcast domain, from now on.
+    /// Ask these addresses too, beyond the broadcast domain, from now on: at most [`PEERS_MAX`], each TR1 at most 64 of
+    /// them in turn.
     Ask(Vec<IpAddr>),
     /// What an application elsewhere computed.
     Computed {
@@ -275,6 +278,13 @@ pub enum Event {
         to: HostId,
         /// Why.
         reason: PassFailure,
+    },
+    /// A hold ended as it was wished.
+    TokenReleased {
+        /// The number of the command that asked for the hold.
+        hold: RequestId,
+        /// The number of the tenure.
+        fence: u64,
     },
     /// A hold ended because the token went away.
     TokenLost {

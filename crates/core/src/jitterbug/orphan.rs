@@ -127,7 +127,7 @@ impl<A: Application> Jitterbug<A> {
         let mut bytes = Vec::with_capacity(TR1_BYTES);
         encode(&message, &mut Writer::new(&mut bytes, TR1_BYTES));
         out.broadcast(UDP, &bytes);
-        for &ip in &self.peers {
+        for ip in self.peers.turn() {
             out.send(UDP, SocketAddr::new(ip, self.config.udp_port), &bytes);
         }
     }

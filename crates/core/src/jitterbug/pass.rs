@@ -39,7 +39,8 @@ pub(super) struct Pass {
 
 /// What to write next.
 pub(super) enum Piece<'a> {
-    Bytes(&'a [u8]),
+    /// The rest of the head, and behind it data: one write, for a small token is one segment then.
+    Bytes(&'a [u8], &'a [u8]),
     /// Nothing follows: end our direction.
     Fin,
 }
@@ -73,19 +74,22 @@ impl Pass {
         if self.stage != Stage::Handing || self.in_flight >= WINDOW {
             return None;
         }
-        let from = self.written;
-        let rest = match from.checked_sub(self.head.len()) {
-            None => &self.head[from..],
-            Some(offset) => &data[offset..],
+        let (head, offset) = match self.written.checked_sub(self.head.len()) {
+            None => (&self.head[self.written..], 0),
+            Some(offset) => (&self.head[..0], offset),
         };
-        if rest.is_empty() {
+        let head = &head[..head.len().min(CHUNK)];
+        let rest = &data[offset..];
+        // Data follows once the head is all out.
+        let room = if self.written + head.len() < self.head.len() { 0 } else { CHUNK - head.len() };
+        let rest = &rest[..rest.len().min(room)];
+        if head.is_empty() && rest.is_empty() {
             self.stage = Stage::Finishing;
             return Some(Piece::Fin);
         }
-        let piece = &rest[..rest.len().min(CHUNK)];
-        self.written += piece.len();
-        self.in_flight += piece.len();
-        Some(Piece::Bytes(piece))
+        self.written += head.len() + rest.len();
+        self.in_flight += head.len() + rest.len();
+        Some(Piece::Bytes(head, rest))
     }
 
     /// The kernel has taken this much more; true if that was all, and the FIN.

@@ -166,7 +166,12 @@ impl<A: Application> Jitterbug<A> {
         let stream = pass.stream;
         while let Some(piece) = pass.piece(&self.data) {
             match piece {
-                Piece::Bytes(bytes) => out.write(stream, bytes),
+                Piece::Bytes(head, data) => out
+                    .write_with(stream, head.len() + data.len(), |writer| {
+                        writer.bytes(head);
+                        writer.bytes(data);
+                    })
+                    .expect("it has just that length"),
                 Piece::Fin => out.finish(stream),
             }
         }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::glue::{self, Glue};
 use super::{Command, DuplicateService, Event, Part, PartCommand, PartEvent, Reply};
 use crate::counters::{Counter, VisitCounter};
 use crate::endpoint::{Bound, Endpoints};
@@ -16,45 +17,56 @@ use crate::time::{Instant, Now};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     parts: Vec<(Service, Part)>,
+    /// The place of `members`, if there is somebody to tell.
+    members: Option<usize>,
+    glue: Glue,
 }
 
 type Out<'a, 'b> = &'a mut Outbox<'b, Node>;
 
 /// Runs `$call` on the machine inside a part, with an outbox that stamps its service and wraps what it tells.
 macro_rules! within {
-    ($part:expr, $service:expr, $out:expr, |$machine:ident, $inner:ident| $call:expr) => {
+    ($part:expr, $service:expr, $glue:expr, $out:expr, |$machine:ident, $inner:ident| $call:expr) => {
         match $part {
-            Part::Ping($machine) => $out.nested(
-                $service,
-                |event| Event { service: $service, event: PartEvent::Ping(event) },
-                Reply::Ping,
-                |$inner| $call,
-            ),
-            Part::Members($machine) => $out.nested(
-                $service,
-                |event| Event { service: $service, event: PartEvent::Members(event) },
-                Reply::Members,
-                |$inner| $call,
-            ),
-            Part::Token($machine) => $out.nested(
-                $service,
-                |event| Event { service: $service, event: PartEvent::Token(event) },
-                Reply::Token,
-                |$inner| $call,
-            ),
-            Part::Route($machine) => $out.nested(
-                $service,
-                |event| Event { service: $service, event: PartEvent::Route(event) },
-                Reply::Route,
-                |$inner| $call,
-            ),
-            Part::Mesh($machine) => $out.nested(
-                $service,
-                |event| Event { service: $service, event: PartEvent::Mesh(event) },
-                Reply::Mesh,
-                |$inner| $call,
-            ),
+            Part::Ping($machine) => nested!($out, $service, Ping, |$inner| $call),
+            Part::Members($machine) => heard!($out, $service, $glue, |$inner| $call),
+            Part::Token($machine) => nested!($out, $service, Token, |$inner| $call),
+            Part::Route($machine) => nested!($out, $service, Route, |$inner| $call),
+            Part::Mesh($machine) => nested!($out, $service, Mesh, |$inner| $call),
         }
+    };
+}
+
+/// Runs `$call` with an outbox for a machine of this protocol. With `quiet` nobody waits for a reply.
+macro_rules! nested {
+    ($out:expr, $service:expr, $protocol:ident, |$inner:ident| $call:expr) => {
+        nested!($out, $service, $protocol, |reply| Some(Reply::$protocol(reply)), |$inner| $call)
+    };
+    ($out:expr, $service:expr, $protocol:ident, quiet |$inner:ident| $call:expr) => {
+        nested!($out, $service, $protocol, |_| None, |$inner| $call)
+    };
+    ($out:expr, $service:expr, $protocol:ident, $reply:expr, |$inner:ident| $call:expr) => {
+        $out.nested(
+            $service,
+            |event| Event { service: $service, event: PartEvent::$protocol(event) },
+            $reply,
+            |$inner| $call,
+        )
+    };
+}
+
+/// Runs `$call` with an outbox for `members`; the glue listens.
+macro_rules! heard {
+    ($out:expr, $service:expr, $glue:expr, |$inner:ident| $call:expr) => {
+        $out.nested(
+            $service,
+            |event| {
+                $glue.hear(&event);
+                Event { service: $service, event: PartEvent::Members(event) }
+            },
+            |reply| Some(Reply::Members(reply)),
+            |$inner| $call,
+        )
     };
 }
 
@@ -82,7 +94,9 @@ impl Node {
                 return Err(DuplicateService(*service));
             }
         }
-        Ok(Self { parts })
+        let members = parts.iter().position(|(_, part)| matches!(part, Part::Members(_)));
+        let members = members.filter(|_| parts.iter().any(|(_, part)| glue::is_fed(part)));
+        Ok(Self { parts, members, glue: Glue::default() })
     }
 
     /// The parts with their tags.
@@ -93,8 +107,51 @@ impl Node {
 
     /// The part with this tag, to be changed.
     pub fn part_mut(&mut self, service: Service) -> Option<&mut Part> {
-        self.parts.iter_mut().find(|(at, _)| *at == service).map(|(_, part)| part)
+        find(&mut self.parts, service)
     }
+
+    /// Whether `members` feeds another part.
+    #[must_use]
+    pub fn feeds(&self) -> bool {
+        self.members.is_some()
+    }
+
+    /// Tells the other parts what `members` has told.
+    fn pass_on(&mut self, now: Now, out: Out<'_, '_>) {
+        let Some((_, Part::Members(members))) = self.members.and_then(|at| self.parts.get_mut(at)) else {
+            return self.glue.forget();
+        };
+        for command in self.glue.commands(now, members) {
+            for (service, part) in &mut self.parts {
+                let (service, request, command) = (*service, RequestId::default(), command.clone());
+                match (part, command) {
+                    (Part::Route(machine), PartCommand::Route(command)) => nested!(
+                        out,
+                        service,
+                        Route,
+                        quiet | inner | { machine.handle_command(now, request, command, inner) }
+                    ),
+                    (Part::Token(machine), PartCommand::Token(command)) => nested!(
+                        out,
+                        service,
+                        Token,
+                        quiet | inner | { machine.handle_command(now, request, command, inner) }
+                    ),
+                    (Part::Mesh(machine), PartCommand::Mesh(command)) => nested!(
+                        out,
+                        service,
+                        Mesh,
+                        quiet | inner | { machine.handle_command(now, request, command, inner) }
+                    ),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+fn find(parts: &mut [(Service, Part)], service: Service) -> Option<&mut Part> {
+    parts.iter_mut().find(|(at, _)| *at == service).map(|(_, part)| part)
 }
 
 impl Machine for Node {
@@ -113,8 +170,10 @@ impl Machine for Node {
     fn handle_start(&mut self, now: Now, bound: &Bound, out: Out<'_, '_>) {
         for (service, part) in &mut self.parts {
             let bound = bound.of(*service);
-            within!(part, *service, out, |machine, inner| machine.handle_start(now, &bound, inner));
+            within!(part, *service, self.glue, out, |machine, inner| machine
+                .handle_start(now, &bound, inner));
         }
+        self.pass_on(now, out);
     }
 
     fn handle_datagram(
@@ -126,8 +185,12 @@ impl Machine for Node {
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
         let (service, own) = (socket.service(), socket.in_service(Service(0)));
-        let part = self.part_mut(service).ok_or(Refusal::Reject("no such service"))?;
-        within!(part, service, out, |machine, inner| machine.handle_datagram(now, own, from, bytes, inner))
+        let part = find(&mut self.parts, service).ok_or(Refusal::Reject("no such service"))?;
+        let done = within!(part, service, self.glue, out, |machine, inner| {
+            machine.handle_datagram(now, own, from, bytes, inner)
+        });
+        self.pass_on(now, out);
+        done
     }
 
     fn handle_stream(
@@ -144,65 +207,61 @@ impl Machine for Node {
             }
             other => other,
         };
-        let part = self.part_mut(service).ok_or(Refusal::Reject("no such service"))?;
-        within!(part, service, out, |machine, inner| machine.handle_stream(now, own, event, inner))
+        let part = find(&mut self.parts, service).ok_or(Refusal::Reject("no such service"))?;
+        let done = within!(part, service, self.glue, out, |machine, inner| {
+            machine.handle_stream(now, own, event, inner)
+        });
+        self.pass_on(now, out);
+        done
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
         let service = reply.op.service();
         let reply = StoreReply { op: reply.op.in_service(Service(0)), ..reply };
-        if let Some(part) = self.part_mut(service) {
-            within!(part, service, out, |machine, inner| machine.handle_stored(now, reply, inner));
+        if let Some(part) = find(&mut self.parts, service) {
+            within!(part, service, self.glue, out, |machine, inner| machine.handle_stored(now, reply, inner));
+            self.pass_on(now, out);
         }
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
         let Command { service, command } = command;
-        match (self.part_mut(service), command) {
-            (Some(Part::Ping(machine)), PartCommand::Ping(command)) => out.nested(
-                service,
-                |event| Event { service, event: PartEvent::Ping(event) },
-                Reply::Ping,
-                |inner| machine.handle_command(now, request, command, inner),
-            ),
-            (Some(Part::Members(machine)), PartCommand::Members(command)) => out.nested(
-                service,
-                |event| Event { service, event: PartEvent::Members(event) },
-                Reply::Members,
-                |inner| machine.handle_command(now, request, command, inner),
-            ),
-            (Some(Part::Token(machine)), PartCommand::Token(command)) => out.nested(
-                service,
-                |event| Event { service, event: PartEvent::Token(event) },
-                Reply::Token,
-                |inner| machine.handle_command(now, request, command, inner),
-            ),
-            (Some(Part::Route(machine)), PartCommand::Route(command)) => out.nested(
-                service,
-                |event| Event { service, event: PartEvent::Route(event) },
-                Reply::Route,
-                |inner| machine.handle_command(now, request, command, inner),
-            ),
-            (Some(Part::Mesh(machine)), PartCommand::Mesh(command)) => out.nested(
-                service,
-                |event| Event { service, event: PartEvent::Mesh(event) },
-                Reply::Mesh,
-                |inner| machine.handle_command(now, request, command, inner),
-            ),
+        let Some(part) = find(&mut self.parts, service) else {
+            return out.reply(request, Reply::NoSuchService);
+        };
+        match (part, command) {
+            (Part::Ping(machine), PartCommand::Ping(command)) => {
+                nested!(out, service, Ping, |inner| machine.handle_command(now, request, command, inner));
+            }
+            (Part::Members(machine), PartCommand::Members(command)) => {
+                heard!(out, service, self.glue, |inner| machine.handle_command(now, request, command, inner));
+            }
+            (Part::Token(machine), PartCommand::Token(command)) => {
+                nested!(out, service, Token, |inner| machine.handle_command(now, request, command, inner));
+            }
+            (Part::Route(machine), PartCommand::Route(command)) => {
+                nested!(out, service, Route, |inner| machine.handle_command(now, request, command, inner));
+            }
+            (Part::Mesh(machine), PartCommand::Mesh(command)) => {
+                nested!(out, service, Mesh, |inner| machine.handle_command(now, request, command, inner));
+            }
             _ => out.reply(request, Reply::NoSuchService),
         }
+        self.pass_on(now, out);
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
         for (service, part) in &mut self.parts {
-            within!(part, *service, out, |machine, inner| machine.handle_timeout(now, inner));
+            within!(part, *service, self.glue, out, |machine, inner| machine.handle_timeout(now, inner));
         }
+        self.pass_on(now, out);
     }
 
     fn handle_stop(&mut self, now: Now, out: Out<'_, '_>) {
         for (service, part) in &mut self.parts {
-            within!(part, *service, out, |machine, inner| machine.handle_stop(now, inner));
+            within!(part, *service, self.glue, out, |machine, inner| machine.handle_stop(now, inner));
         }
+        self.pass_on(now, out);
     }
 
     fn is_stopped(&self) -> bool {
@@ -210,7 +269,8 @@ impl Machine for Node {
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.parts.iter().filter_map(|(_, part)| ask!(part, |machine| machine.poll_timeout())).min()
+        let parts = self.parts.iter().filter_map(|(_, part)| ask!(part, |machine| machine.poll_timeout()));
+        parts.chain(self.glue.poll_timeout()).min()
     }
 
     fn counters(&self, visit: VisitCounter<'_>) {

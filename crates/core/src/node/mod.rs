@@ -2,8 +2,9 @@
 //!
 //! A [`Node`] is itself a machine. Each of its parts is a service with a tag; what a part puts out is stamped with
 //! the tag, what comes in is stripped of it and handed to the part it belongs to. No part can tell that it is not
-//! alone. What the parts tell each other (failures, round-trip times, known nodes) is glue, and lives here too.
+//! alone. What the parts tell each other (failures, round-trip times, known nodes) is glue, in a file of its own.
 
+mod glue;
 mod machine;
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use crate::contract::{self, Rig, Subject};
 use crate::ping::{Config, Message, Ping, encode};
 use crate::stream::StreamEvent;
 use crate::tag::{ListenerId, SocketId, StreamId};
+use crate::time::Now;
 use crate::wire::Writer;
-use crate::{Machine, Refusal};
+use crate::{Id, Machine, Refusal};
 
 const RED: Service = Service(1);
 const BLUE: Service = Service(200);
@@ -192,4 +193,57 @@ fn an_event_is_one_flat_json_object() {
     let event = Event { service: RED, event: PartEvent::Ping(ping::Event::CountKept { count: 3 }) };
     let json = serde_json::to_string(&event).unwrap();
     assert_eq!(json, r#"{"service":1,"protocol":"ping","event":"count_kept","count":3}"#);
+}
+
+const MEMBERS: Service = Service(2);
+const ROUTE: Service = Service(4);
+
+/// A member that runs the other services where the metadata says.
+fn member(number: u8, services: swim::Services) -> swim::Node {
+    let tags = swim::Tags { name: format!("n{number}"), services, ..swim::Tags::default() };
+    swim::Node {
+        id: Id::new(u128::from(number)),
+        addrs: vec![addr(number, 7946)],
+        meta: tags.encode().unwrap(),
+    }
+}
+
+#[test]
+fn what_members_measures_and_suspects_reaches_route() {
+    let services = swim::Services { route: Some(22_009), ..swim::Services::default() };
+    let config = swim::Config { bind: addr(1, 7946), ..swim::Config::new(Id::new(1), swim::Preset::Lan) };
+    let mut members = swim::Swim::new(&config, [1; 32]).unwrap();
+    members.assume(&[member(2, services), member(3, swim::Services::default())]);
+    let mut glue = glue::Glue::default();
+    let told = |incarnation, id| swim::Event::MemberRecovered { id: Id::new(id), incarnation };
+    let incarnation = members.incarnation();
+    let joined = |id| swim::Event::MemberJoined {
+        id: Id::new(id),
+        addr: addr(id as u8, 7946),
+        incarnation,
+        reason: swim::JoinReason::New,
+    };
+    glue.hear(&joined(2));
+    glue.hear(&joined(3));
+    glue.hear(&told(incarnation, 2));
+    let commands = glue.commands(Now::default(), &mut members);
+    let alive = pastry::Command::MemberAlive { id: Id::new(2), addr: addr(2, 22_009) };
+    let recovered = pastry::Command::MemberRecovered(Id::new(2));
+    assert_eq!(commands, [PartCommand::Route(alive), PartCommand::Route(recovered)], "n3 runs no route");
+    let (at, _) = glue.poll_timeout().expect("token hears of new members");
+    let later = Now { mono: at, ..Now::default() };
+    let ask = glue.commands(later, &mut members);
+    assert_eq!(ask, [PartCommand::Token(jitterbug::Command::Ask(Vec::new()))], "nobody runs it");
+    assert_eq!(glue.poll_timeout(), None);
+}
+
+#[test]
+fn a_node_with_members_alone_has_no_use_for_glue() {
+    let config = swim::Config { bind: addr(1, 7946), ..swim::Config::new(Id::new(1), swim::Preset::Lan) };
+    let members = Part::Members(Box::new(swim::Swim::new(&config, [1; 32]).unwrap()));
+    let alone = Node::new(vec![(MEMBERS, members.clone())]).unwrap();
+    let config = pastry::Config { id: Id::new(1), bind: addr(1, 22_001), ..pastry::Config::default() };
+    let route = Part::Route(Box::new(pastry::Pastry::new(config, [2; 32]).unwrap()));
+    let both = Node::new(vec![(MEMBERS, members), (ROUTE, route)]).unwrap();
+    assert_eq!((alone.feeds(), both.feeds()), (false, true));
 }

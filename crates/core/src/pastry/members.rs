@@ -21,8 +21,8 @@ const NAMED_MAX: usize = 32;
 
 impl Pastry {
     /// Takes in what `members` tells.
-    pub(super) fn heed_members(&mut self, now: Now, told: Command, out: Out<'_, '_>) {
-        match told {
+    pub(super) fn heed_members(&mut self, now: Now, told: &Command, out: Out<'_, '_>) {
+        match *told {
             Command::MemberAlive { id, addr } if id != self.own.id => self.member_alive(now, id, addr),
             Command::MemberSuspected(id) => {
                 self.peers.suspect(id);

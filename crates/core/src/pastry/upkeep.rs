@@ -315,7 +315,7 @@ impl Pastry {
                 Reply::Done
             }
             told => {
-                self.heed_members(now, told, out);
+                self.heed_members(now, &told, out);
                 Reply::Done
             }
         };

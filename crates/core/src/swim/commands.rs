@@ -90,10 +90,11 @@ impl Swim {
         self.spread(Message::Dead { header, id: self.id, incarnation }, waiter);
     }
 
-    /// Ends what waits.
+    /// Ends what waits: for a rumour to be handed on, or for room in the queue (SF-15).
     pub(super) fn end_waiting(&mut self, reply: &Reply, out: Out<'_, '_>) {
-        for waiting in core::mem::take(&mut self.waiting) {
-            out.reply(waiting.request, reply.clone());
+        let waiting = core::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.request);
+        for request in waiting.chain(self.mail.gossip.turn_away()) {
+            out.reply(request, reply.clone());
         }
     }
 
@@ -194,11 +195,9 @@ impl Swim {
             self.gossip_once(out);
         }
         self.answer_handed(out);
-        for request in self.mail.gossip.stop() {
-            out.reply(request, Reply::Stopped);
-        }
-        self.end_waiting(&Reply::Stopped, out);
+        self.mail.gossip.stop();
         self.next_gossip = None;
+        self.end_waiting(&Reply::Stopped, out);
         Reply::Done
     }
 

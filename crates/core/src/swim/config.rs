@@ -176,8 +176,8 @@ impl Config {
 
 impl Settings {
     fn check(&self) -> Result<(), ConfigError> {
-        if self.probe_interval.is_zero() {
-            return Err(ConfigError::ZeroInterval);
+        if self.probe_interval < INTERVAL_MIN {
+            return Err(ConfigError::Interval(self.probe_interval));
         }
         if self.probe_timeout.is_zero() || self.probe_timeout >= self.probe_interval {
             let (timeout, interval) = (self.probe_timeout, self.probe_interval);
@@ -199,6 +199,8 @@ impl Settings {
     }
 }
 
+/// A shorter period would be all a node does.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// A packet holds at least its head and one Alive with as many addresses and as much metadata as there may be.
 pub const PACKET_BYTES_MIN: usize = 768;
 /// A packet is at most what a UDP datagram holds.
@@ -208,23 +210,23 @@ pub const PACKET_BYTES_MAX: usize = 32_767;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The id that means "whoever is there".
-    #[error("members.id is zero, which stands for nobody: make an id from a UUID")]
+    #[error("the id is zero, which stands for nobody: make an id from a UUID")]
     ZeroId,
     /// Too many addresses.
     #[error("{0} addresses are over the limit of {ADDRS_MAX}: name the best ones")]
     Addrs(usize),
     /// An address that nobody can send to.
-    #[error("{0} is not an address that others can reach: set members.addrs to one that is")]
+    #[error("{0} is not an address that others can reach: give one that is in `addrs`, or bind to one")]
     Unreachable(SocketAddr),
     /// Too much metadata.
     #[error("{0} bytes of metadata are over the limit of {META_BYTES_MAX}: use fewer or shorter tags")]
     Meta(usize),
-    /// No time between periods.
-    #[error("members.probe_interval is zero: give it a duration such as \"1s\"")]
-    ZeroInterval,
+    /// Next to no time between periods.
+    #[error("the probe interval is {0:?}: it must be at least {INTERVAL_MIN:?}, such as 1s")]
+    Interval(Duration),
     /// No time for indirect probes (SA-34).
     #[error(
-        "members.probe_timeout is {timeout:?}: it must be above zero and below probe_interval ({interval:?})"
+        "the probe timeout is {timeout:?}: it must be above zero and below the probe interval ({interval:?})"
     )]
     Timeout {
         /// As configured.
@@ -233,15 +235,15 @@ pub enum ConfigError {
         interval: Duration,
     },
     /// A multiplier that makes everything nothing.
-    #[error("a multiplier of members is zero: each must be at least 1")]
+    #[error("a multiplier is zero: each must be at least 1")]
     ZeroMult,
     /// Nobody would ever be probed.
-    #[error("members probes nobody: region_count and region_probes or neighbor_probes must be at least 1")]
+    #[error("nobody would be probed: region_count and region_probes or neighbor_probes must be at least 1")]
     NoProbes,
     /// A packet too small for a message, or too large for a datagram.
-    #[error("members.packet_bytes_max is {0}: it must be between {PACKET_BYTES_MIN} and {PACKET_BYTES_MAX}")]
+    #[error("the largest packet is {0} bytes: it must be between {PACKET_BYTES_MIN} and {PACKET_BYTES_MAX}")]
     Packet(usize),
     /// Rumours about members would starve.
-    #[error("members.user_share is over 90 percent: leave the membership its share")]
+    #[error("the user share is over 90 percent: leave the membership its share")]
     Share,
 }

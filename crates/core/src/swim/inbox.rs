@@ -6,6 +6,7 @@ use super::Event;
 use super::gossip::Rumour;
 use super::handlers::Verdict;
 use super::machine::{Out, Swim};
+use super::members::{Members, Slot};
 use super::message::{Header, Message, NodeView};
 use super::probes::Relay;
 use super::rtt::Rtt;
@@ -21,12 +22,26 @@ use crate::time::Now;
 pub(super) struct Packet {
     pub(super) addr: SocketAddr,
     pub(super) sender: Id,
+    /// The sender, if it was a member when the packet came. Nobody is forgotten while a packet is read.
+    slot: Option<Slot>,
+}
+
+impl Packet {
+    pub(super) const fn new(addr: SocketAddr, sender: Id) -> Self {
+        Self { addr, sender, slot: None }
+    }
+
+    /// The sender among the members; a message of its own may have made it one.
+    fn slot(&self, members: &Members) -> Option<Slot> {
+        self.slot.or_else(|| members.find(self.sender))
+    }
 }
 
 impl Swim {
     /// Somebody sent us a packet that has at least one message.
-    pub(super) fn heard(&mut self, packet: &Packet, out: Out<'_, '_>) {
-        if let Some(slot) = self.members.find(packet.sender) {
+    pub(super) fn heard(&mut self, packet: &mut Packet, out: Out<'_, '_>) {
+        packet.slot = self.members.find(packet.sender);
+        if let Some(slot) = packet.slot {
             self.members.at_mut(slot).heard(self.period);
         }
         if !self.joins.is_empty() && self.joins.answered(packet.addr) {
@@ -86,7 +101,7 @@ impl Swim {
             return;
         }
         self.counters.pings_answered += 1;
-        let slot = self.members.find(packet.sender);
+        let slot = packet.slot(&self.members);
         let standing = slot.map(|slot| self.members.get(slot).standing());
         let coordinate = wants_coordinate.then_some(self.coordinate);
         let (header, local_time) = (self.header(header.sequence), now.wall);
@@ -139,6 +154,7 @@ impl Swim {
         }
         let assumed = Rtt::assumed(self.settings.probe_timeout);
         let adaptive = self.settings.adaptive_timeout;
+        self.measured = Some(packet.sender);
         let path = self.members.at_mut(slot).path_mut();
         match &mut path.rtt {
             Some(known) => known.add(rtt),
@@ -274,7 +290,8 @@ impl Swim {
     /// Where an answer goes: to where the question came from, if the node is known to be there or is not known at
     /// all, else to where it is known to be (SA-22).
     fn reply_addr(&self, packet: &Packet) -> SocketAddr {
-        let Some(member) = self.members.member(packet.sender) else { return packet.addr };
+        let Some(slot) = packet.slot(&self.members) else { return packet.addr };
+        let member = self.members.get(slot);
         if member.contents().addrs().any(|addr| addr == packet.addr) { packet.addr } else { member.addr() }
     }
 }

@@ -121,6 +121,8 @@ pub struct Swim {
     pub(super) seen: Seen,
     pub(super) handlers: Handlers,
     pub(super) coordinate: Coordinate,
+    /// Whom the last round trip was measured to, until somebody takes it.
+    pub(super) measured: Option<Id>,
     pub(super) sequence: Sequence,
     pub(super) user_sequence: Sequence,
     pub(super) period: u32,
@@ -192,6 +194,7 @@ impl Swim {
             seen: Seen::new(config.origins_max),
             handlers: Handlers::default(),
             coordinate: Coordinate::default(),
+            measured: None,
             sequence,
             user_sequence,
             period: 0,
@@ -253,6 +256,11 @@ impl Swim {
         &self.members
     }
 
+    /// The member to which a round trip was measured since this was last asked.
+    pub fn take_measured(&mut self) -> Option<Id> {
+        self.measured.take()
+    }
+
     /// Who it is.
     #[must_use]
     pub const fn id(&self) -> Id {
@@ -289,15 +297,13 @@ impl Swim {
         }
     }
 
-    /// Sends rumours to some random members.
+    /// Sends rumours to some random members, to each once: in a small group everybody hears them at once.
     pub(super) fn gossip_once(&mut self, out: Out<'_, '_>) {
-        for _ in 0..self.settings.gossip_nodes {
+        for slot in self.selection.pick_some(self.settings.gossip_nodes, &mut self.rng) {
             if self.mail.gossip.is_empty() {
                 break;
             }
-            if let Some(slot) = self.selection.pick(&mut self.rng) {
-                self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
-            }
+            self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
         }
     }
 
@@ -307,6 +313,10 @@ impl Swim {
             out.reply(request, Reply::Done);
         }
         self.answer_handed(out);
+        if self.selection.is_empty() {
+            // SF-16: the last one who could have heard it is gone.
+            self.end_waiting(&Reply::Done, out);
+        }
         if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
             self.time_gossip(now);
         }
@@ -335,7 +345,7 @@ impl Swim {
             return Err(Refusal::Reject("a packet of another ring"));
         }
         // The same node may come as 10.0.0.1 and as ::ffff:10.0.0.1: addresses have one form here.
-        let packet = Packet { addr: Addr::from(from).socket(), sender: head.from };
+        let mut packet = Packet::new(Addr::from(from).socket(), head.from);
         if head.from == self.id {
             return self.own_packet(&packet, out);
         }
@@ -344,7 +354,7 @@ impl Swim {
             match message {
                 Ok(message) => {
                     if !core::mem::replace(&mut taken, true) {
-                        self.heard(&packet, out);
+                        self.heard(&mut packet, out);
                     }
                     self.message(now, &packet, message, out);
                 }

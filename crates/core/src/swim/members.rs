@@ -1,5 +1,7 @@
 //! The table of members: found by id, walked in order of ids, counted and hashed as it changes.
 
+use core::cmp::Ordering;
+
 use super::contents::Contents;
 use super::member::Member;
 use super::shuffle::grow;
@@ -190,9 +192,34 @@ impl Members {
         (from, until)
     }
 
+    /// Where in the index an id is, or would be. Ids are spread evenly, so where one is can be guessed from its first
+    /// bits, and every miss says how far off the guess was; ids that somebody has chosen to lie close together cost a
+    /// binary search.
     fn search(&self, id: Id) -> Result<usize, usize> {
-        let wanted = prefix(id);
-        self.index.binary_search_by(|&(at, slot)| at.cmp(&wanted).then_with(|| self.get(slot).id().cmp(&id)))
+        let (wanted, len) = (prefix(id), self.index.len());
+        let (mut low, mut high) = (0, len);
+        let mut guess = ahead(wanted, len);
+        for _ in 0..GUESSES {
+            if low == high {
+                break;
+            }
+            let place = guess.clamp(low, high - 1);
+            let (at, slot) = self.index[place];
+            match at.cmp(&wanted).then_with(|| self.get(slot).id().cmp(&id)) {
+                Ordering::Equal => return Ok(place),
+                Ordering::Less => {
+                    low = place + 1;
+                    guess = low + ahead(wanted - at, len);
+                }
+                Ordering::Greater => {
+                    high = place;
+                    guess = high.saturating_sub(1 + ahead(at - wanted, len));
+                }
+            }
+        }
+        let compare = |&(at, slot): &(u32, Slot)| at.cmp(&wanted).then_with(|| self.get(slot).id().cmp(&id));
+        let found = self.index[low..high].binary_search_by(compare);
+        found.map(|place| low + place).map_err(|place| low + place)
     }
 
     fn allot(&mut self, member: Member) -> Slot {
@@ -228,6 +255,14 @@ impl Members {
             self.tree = tree;
         }
     }
+}
+
+/// How often a place is guessed before it is searched for in halves.
+const GUESSES: usize = 6;
+
+/// How many of `len` ids that are spread evenly lie within a distance, in first bits.
+const fn ahead(distance: u32, len: usize) -> usize {
+    ((distance as u64 * len as u64) >> 32) as usize
 }
 
 /// The first 32 bits of an id.

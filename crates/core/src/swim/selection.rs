@@ -82,7 +82,21 @@ impl Selection {
 
     /// Any node.
     pub fn pick(&self, rng: &mut Rng) -> Option<Slot> {
-        let mut index = rng.index(self.len());
+        self.at(rng.index(self.len()))
+    }
+
+    /// Up to `count` different nodes.
+    pub fn pick_some(&self, count: usize, rng: &mut Rng) -> Vec<Slot> {
+        let (count, mut indexes) = (count.min(self.len()), Vec::new());
+        // Floyd's way: one draw for each, however many there are.
+        for last in self.len() - count..self.len() {
+            let drawn = rng.index(last + 1);
+            indexes.push(if indexes.contains(&drawn) { last } else { drawn });
+        }
+        indexes.into_iter().filter_map(|index| self.at(index)).collect()
+    }
+
+    fn at(&self, mut index: usize) -> Option<Slot> {
         let lists = core::iter::once(&self.neighbors).chain(self.region.buckets());
         for list in lists {
             if let Some(slot) = list.list().get(index) {

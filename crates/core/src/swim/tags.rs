@@ -10,37 +10,97 @@ use crate::wire::{DecodeError, Reader, Writer};
 /// The first byte of metadata in this form.
 const FORM: u8 = 1;
 
-/// The name of a node and what else it tells of itself, such as where its other services listen.
+/// The key under which the services stand. No tag of a user is without a key, so nothing can be taken for it.
+const SERVICES_KEY: &str = "";
+
+/// The name of a node and what else it tells of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tags {
     /// What people call it.
     pub name: String,
+    /// Where its other services listen.
+    pub services: Services,
     /// Keys and values, in order of keys.
     pub tags: BTreeMap<String, String>,
 }
 
-/// The metadata would be larger than a packet is to carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)"
-)]
-pub struct TagsTooLarge;
+/// Where the other services of a node listen, at the address of its membership, and who it is in the mesh.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Services {
+    /// The TCP port of `route`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<u16>,
+    /// The UDP port of `token`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<u16>,
+    /// The port of `mesh`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<u16>,
+    /// Its address in the mesh, 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nid: Option<String>,
+}
+
+impl Services {
+    /// `route=22001 mesh=22000 nid=…`, in this order, what there is of it.
+    fn to_text(&self) -> String {
+        let ports = [("route", self.route), ("token", self.token), ("mesh", self.mesh)];
+        let ports = ports.into_iter().filter_map(|(name, port)| Some(format!("{name}={}", port?)));
+        let nid = self.nid.iter().map(|nid| format!("nid={nid}"));
+        ports.chain(nid).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What is not understood is left out: a later version may tell more.
+    fn from_text(text: &str) -> Self {
+        let mut services = Self::default();
+        for (name, value) in text.split(' ').filter_map(|word| word.split_once('=')) {
+            match name {
+                "route" => services.route = value.parse().ok(),
+                "token" => services.token = value.parse().ok(),
+                "mesh" => services.mesh = value.parse().ok(),
+                "nid" => services.nid = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        services
+    }
+}
+
+/// Why a name and tags cannot be metadata.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TagsError {
+    /// The metadata would be larger than a packet is to carry.
+    #[error(
+        "name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)"
+    )]
+    TooLarge,
+    /// A text would do something to the terminals it is shown on.
+    #[error("{0:?} has a control character in it: names and tags are for people to read, leave it out")]
+    Control(String),
+}
 
 impl Tags {
-    /// The metadata: form 1, then name, and each key and value in order, all with a byte of length in front.
+    /// The metadata: form 1, then name, and each key and value in order, all with a byte of length in front. The
+    /// services, if there are any, come first, under the empty key.
     ///
     /// # Errors
-    /// If it would be over 512 bytes, or a text over 255.
-    pub fn encode(&self) -> Result<Vec<u8>, TagsTooLarge> {
+    /// If it would be over 512 bytes, or a text over 255, or a text has control characters. What others have encoded
+    /// may have them all the same: whoever shows it escapes them.
+    pub fn encode(&self) -> Result<Vec<u8>, TagsError> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, META_BYTES_MAX);
         writer.u8(FORM);
-        let texts = self.tags.iter().flat_map(|(key, value)| [key, value]);
-        for text in core::iter::once(&self.name).chain(texts) {
-            writer.u8(u8::try_from(text.len()).map_err(|_| TagsTooLarge)?);
+        let services = self.services.to_text();
+        let services = [SERVICES_KEY, &services].into_iter().filter(|_| !services.is_empty());
+        let tags = self.tags.iter().flat_map(|(key, value)| [key.as_str(), value]);
+        for text in core::iter::once(self.name.as_str()).chain(services).chain(tags) {
+            if text.chars().any(char::is_control) {
+                return Err(TagsError::Control(text.to_owned()));
+            }
+            writer.u8(u8::try_from(text.len()).map_err(|_| TagsError::TooLarge)?);
             writer.bytes(text.as_bytes());
         }
-        writer.finish().map_err(|_| TagsTooLarge)?;
+        writer.finish().map_err(|_| TagsError::TooLarge)?;
         Ok(bytes)
     }
 
@@ -58,12 +118,18 @@ impl Tags {
             return Err(DecodeError::Version);
         }
         tags.name = text(&mut reader)?;
+        let mut last = None;
         while reader.remaining() > 0 {
-            let key = text(&mut reader)?;
-            if tags.tags.last_key_value().is_some_and(|(last, _)| *last >= key) {
+            let (key, value) = (text(&mut reader)?, text(&mut reader)?);
+            if last.is_some_and(|last| last >= key) {
                 return Err(DecodeError::Field("tags"));
             }
-            tags.tags.insert(key, text(&mut reader)?);
+            last = Some(key.clone());
+            if key == SERVICES_KEY {
+                tags.services = Services::from_text(&value);
+            } else {
+                tags.tags.insert(key, value);
+            }
         }
         Ok(tags)
     }

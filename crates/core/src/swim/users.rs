@@ -22,14 +22,16 @@ impl Window {
         Self { newest: first, seen: VecDeque::from([1]) }
     }
 
-    /// Whether this number is new; it is seen from then on.
+    /// Whether a number belongs to the life that this is of.
+    fn covers(&self, sequence: Sequence) -> bool {
+        let ahead = sequence.0.wrapping_sub(self.newest.0);
+        ahead.min(ahead.wrapping_neg()) < ANOTHER_LIFE
+    }
+
+    /// Whether this number, of this life, is new; it is seen from then on.
     fn take(&mut self, sequence: Sequence) -> bool {
         let ahead = sequence.0.wrapping_sub(self.newest.0);
         let behind = self.newest.0.wrapping_sub(sequence.0);
-        if ahead.min(behind) >= ANOTHER_LIFE {
-            *self = Self::new(sequence);
-            return true;
-        }
         if ahead != 0 && ahead < ANOTHER_LIFE {
             self.advance(ahead);
             self.newest = sequence;
@@ -68,10 +70,36 @@ impl Window {
     }
 }
 
+/// What was seen of one originator, by its lives: what it said in an earlier one may still be under way when it has
+/// restarted, and must not be taken for yet another life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lives {
+    /// The last one first.
+    windows: VecDeque<Window>,
+}
+
+impl Lives {
+    /// Who restarts more often than this while its messages are under way may be told twice of one.
+    const MAX: usize = 8;
+
+    fn new(first: Sequence) -> Self {
+        Self { windows: VecDeque::from([Window::new(first)]) }
+    }
+
+    fn take(&mut self, sequence: Sequence) -> bool {
+        if let Some(window) = self.windows.iter_mut().find(|window| window.covers(sequence)) {
+            return window.take(sequence);
+        }
+        self.windows.truncate(Self::MAX - 1);
+        self.windows.push_front(Window::new(sequence));
+        true
+    }
+}
+
 /// What was seen, of up to `origins_max` originators; the one heard from longest ago makes room for a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    windows: BTreeMap<Id, (u64, Window)>,
+    origins: BTreeMap<Id, (u64, Lives)>,
     by_age: BTreeMap<u64, Id>,
     clock: u64,
     origins_max: usize,
@@ -79,25 +107,25 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) const fn new(origins_max: usize) -> Self {
-        Self { windows: BTreeMap::new(), by_age: BTreeMap::new(), clock: 0, origins_max }
+        Self { origins: BTreeMap::new(), by_age: BTreeMap::new(), clock: 0, origins_max }
     }
 
     /// Whether this message is new; it is seen from then on.
     pub(super) fn take(&mut self, origin: Id, sequence: Sequence) -> bool {
         self.clock += 1;
         let clock = self.clock;
-        if let Some((age, window)) = self.windows.get_mut(&origin) {
+        if let Some((age, lives)) = self.origins.get_mut(&origin) {
             self.by_age.remove(age);
             self.by_age.insert(clock, origin);
             *age = clock;
-            return window.take(sequence);
+            return lives.take(sequence);
         }
-        if self.windows.len() >= self.origins_max
+        if self.origins.len() >= self.origins_max
             && let Some((_, oldest)) = self.by_age.pop_first()
         {
-            self.windows.remove(&oldest);
+            self.origins.remove(&oldest);
         }
-        self.windows.insert(origin, (clock, Window::new(sequence)));
+        self.origins.insert(origin, (clock, Lives::new(sequence)));
         self.by_age.insert(clock, origin);
         true
     }

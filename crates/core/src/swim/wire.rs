@@ -13,8 +13,8 @@
 //!
 //! | kind | message | body |
 //! |---|---|---|
-//! | 0 | Ping | sequence, to, time 8, flags 1 (bit 0: wants coordinate) |
-//! | 1 | Ack | sequence, time 8, flags 1 (bit 0: introduce, bit 1: coordinate), coordinate 40 if so |
+//! | 0 | Ping | sequence, to, flags 1 (bit 0: wants coordinate), time 7 |
+//! | 1 | Ack | sequence, flags 1 (bit 0: introduce, bit 1: coordinate), time 7, coordinate 40 if so |
 //! | 2 | IndirectPing | sequence, to, target, flags 1 (bit 0: wants nack), contents |
 //! | 3 | IndirectAck | sequence |
 //! | 4 | IndirectNack | sequence |
@@ -205,17 +205,13 @@ fn decode(sender: Id, kind: u8, body: &[u8]) -> Result<Message<'_>, DecodeError>
 }
 
 fn read_ping<'a>(header: Header, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
-    Ok(Message::Ping {
-        header,
-        to: read_id(reader)?,
-        local_time: Wall::from_micros(reader.u64()?),
-        wants_coordinate: flags(reader, 1)? != 0,
-    })
+    let to = read_id(reader)?;
+    let (flags, local_time) = read_time(reader, 1)?;
+    Ok(Message::Ping { header, to, local_time, wants_coordinate: flags != 0 })
 }
 
 fn read_ack<'a>(header: Header, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
-    let local_time = Wall::from_micros(reader.u64()?);
-    let flags = flags(reader, 3)?;
+    let (flags, local_time) = read_time(reader, 3)?;
     let coordinate = if flags & 2 == 0 { None } else { Some(Coordinate::read(reader)?) };
     Ok(Message::Ack { header, local_time, introduce: flags & 1 != 0, coordinate })
 }
@@ -235,6 +231,24 @@ fn read_node<'a>(kind: u8, sequence: Sequence, reader: &mut Reader<'a>) -> Resul
 fn read_id(reader: &mut Reader<'_>) -> Result<Id, DecodeError> {
     Ok(Id::new(reader.u128()?))
 }
+
+/// Flags in the first of eight bytes, and a time in the others: they last for two thousand years.
+fn read_time(reader: &mut Reader<'_>, known: u8) -> Result<(u8, Wall), DecodeError> {
+    let both = reader.u64()?;
+    let flags = (both >> TIME_BITS) as u8;
+    if flags & !known == 0 {
+        Ok((flags, Wall::from_micros(both & TIME_MAX)))
+    } else {
+        Err(DecodeError::Field("flags"))
+    }
+}
+
+fn write_time(flags: u8, time: Wall, writer: &mut Writer<'_>) {
+    writer.u64(u64::from(flags) << TIME_BITS | time.as_micros().min(TIME_MAX));
+}
+
+const TIME_BITS: u32 = 56;
+const TIME_MAX: u64 = (1 << TIME_BITS) - 1;
 
 fn flags(reader: &mut Reader<'_>, known: u8) -> Result<u8, DecodeError> {
     let flags = reader.u8()?;
@@ -264,12 +278,11 @@ fn encode_body(message: &Message<'_>, writer: &mut Writer<'_>) {
     match message {
         Message::Ping { to, local_time, wants_coordinate, .. } => {
             writer.u128(to.number());
-            writer.u64(local_time.as_micros());
-            writer.u8(u8::from(*wants_coordinate));
+            write_time(u8::from(*wants_coordinate), *local_time, writer);
         }
         Message::Ack { local_time, introduce, coordinate, .. } => {
-            writer.u64(local_time.as_micros());
-            writer.u8(u8::from(*introduce) | u8::from(coordinate.is_some()) << 1);
+            let flags = u8::from(*introduce) | u8::from(coordinate.is_some()) << 1;
+            write_time(flags, *local_time, writer);
             if let Some(coordinate) = coordinate {
                 coordinate.write(writer);
             }
@@ -308,8 +321,8 @@ fn encode_body(message: &Message<'_>, writer: &mut Writer<'_>) {
 #[must_use]
 pub fn size(message: &Message<'_>) -> usize {
     let body = match message {
-        Message::Ping { .. } => 29,
-        Message::Ack { coordinate, .. } => 13 + if coordinate.is_some() { Coordinate::BYTES } else { 0 },
+        Message::Ping { .. } => 28,
+        Message::Ack { coordinate, .. } => 12 + if coordinate.is_some() { Coordinate::BYTES } else { 0 },
         Message::IndirectPing { contents, .. } => 37 + contents.bytes(),
         Message::IndirectAck { .. } | Message::IndirectNack { .. } => 4,
         Message::Join { node, .. } | Message::Alive { node, .. } => 24 + node.contents.bytes(),

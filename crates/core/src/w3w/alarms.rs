@@ -24,6 +24,8 @@ pub(super) enum Alarm {
     KeepKnown,
     /// A file on its way needs a push.
     Files,
+    /// The store was busy: what is to be saved is tried again.
+    Room,
     /// The node is stopping and has waited long enough for its last bytes.
     Stop,
 }
@@ -39,6 +41,7 @@ impl Alarm {
             Self::Expire => "mesh.expire",
             Self::KeepKnown => "mesh.keep_known",
             Self::Files => "mesh.files",
+            Self::Room => "mesh.room",
             Self::Stop => "mesh.stop",
         }
     }

@@ -39,8 +39,12 @@ impl Mesh {
             Command::Collect => self.collect(out),
             Command::Status => Reply::Status(Box::new(self.status())),
             Command::OfferFile { to, manifest } => self.offer_file(now, to, manifest, out),
-            Command::Supply { file, index, bytes } => self.supply(now, file, index, &bytes, out),
+            Command::Supply { to, file, index, bytes } => self.supply(now, (file, to), index, &bytes, out),
             Command::Files => Reply::Files(self.files.list()),
+            Command::File { file, to } => {
+                let status = self.files.status(file, to);
+                status.map_or(Reply::NoSuchFile, |status| Reply::File(Box::new(status)))
+            }
             Command::DropFile { file } => self.drop_file(file, out),
             Command::ReadBlock { file, index } => match self.files.block_key(file, index) {
                 Some(key) => {
@@ -72,7 +76,7 @@ impl Mesh {
     fn remove_received(&mut self, number: u64, out: Out<'_, '_>) -> Reply {
         let Some(line) = self.post.remove_in(number) else { return Reply::NoSuchMessage };
         if line.is_file {
-            self.drop_file(line.key, out);
+            self.drop_incoming(line.key, out);
         } else {
             self.shelf.unpin(line.key);
         }

@@ -123,6 +123,12 @@ impl Config {
         self.ip.unwrap_or(*self.bind.ip())
     }
 
+    /// How long a recipient remembers what it was given (MA-40a): the longest time that a copy can wait in a queue,
+    /// and a minute more, because that copy may have set out a while after the one that was delivered.
+    pub(super) fn seen_window(&self) -> Duration {
+        self.expiry + self.expiry.min(Duration::from_secs(60))
+    }
+
     pub(super) fn body_bytes_max(&self) -> usize {
         HEADER_BYTES + self.data_bytes_max
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::form::{Manifest, PROGRESS_RANGES_MAX, Progress};
+use super::form::{Form, Manifest, PROGRESS_RANGES_MAX, Progress, write_form};
 use super::nid::{Key, Nid};
 use crate::time::Instant;
 
@@ -15,6 +15,8 @@ pub(super) const WINDOW_BLOCKS: usize = 16;
 pub(super) const PROGRESS_BLOCKS: usize = 8;
 /// The most files under way in each direction.
 pub(super) const FILES_MAX: usize = 64;
+/// The most nodes that send the same file at once, beside the first.
+const SENDERS_MAX: usize = 8;
 /// How long silence lasts before the recipient is asked: at first, and at most.
 const PATIENCE_FIRST: Duration = Duration::from_secs(10);
 const PATIENCE_LAST: Duration = Duration::from_secs(300);
@@ -38,32 +40,50 @@ pub struct FileStatus {
     pub done: usize,
     /// Whether all of it is there.
     pub is_complete: bool,
+    /// The blocks that the application is to give next; of a file of ours only.
+    pub wanted: Vec<u32>,
 }
+
+/// A file and whom it is for.
+pub(super) type Parcel = (Key, Nid);
 
 /// A file of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outgoing {
-    pub(super) to: Nid,
+    to: Nid,
     pub(super) manifest: Manifest,
     /// What the recipient lacks, as it last told; `None` until it has told.
     pub(super) missing: Option<Vec<(u32, u32)>>,
     /// Asked from the application or sent, and not told as received yet.
     pub(super) under_way: BTreeSet<u32>,
+    /// Those of them that the application has not given yet.
+    pub(super) wanted: BTreeSet<u32>,
+    /// Makes the first offer differ from every other one; kept with the file.
+    pub(super) offer: u32,
+    /// Its line in the outbox.
+    pub(super) number: Option<u64>,
     pub(super) attempt: u32,
     pub(super) patience: Duration,
+    /// When the recipient was last heard or asked.
     pub(super) news: Instant,
+    /// When the recipient was last heard, or the application last asked for the file to be sent.
+    pub(super) heard: Instant,
 }
 
 impl Outgoing {
-    pub(super) fn new(to: Nid, manifest: Manifest, now: Instant) -> Self {
+    pub(super) fn new(to: Nid, manifest: Manifest, offer: u32, now: Instant) -> Self {
         Self {
             to,
             manifest,
             missing: None,
             under_way: BTreeSet::new(),
-            attempt: 0,
+            wanted: BTreeSet::new(),
+            offer,
+            number: None,
+            attempt: offer,
             patience: PATIENCE_FIRST,
             news: now,
+            heard: now,
         }
     }
 
@@ -77,8 +97,9 @@ impl Outgoing {
                 .any(|(first, count)| (*first..first.saturating_add(*count)).contains(&index))
         };
         self.under_way.retain(|index| lacks(*index));
+        self.wanted.retain(|index| lacks(*index));
         self.missing = Some(progress.missing.clone());
-        self.news = now;
+        (self.news, self.heard) = (now, now);
         self.patience = PATIENCE_FIRST;
         let wanted: Vec<u32> = (progress.missing.iter())
             .flat_map(|(first, count)| *first..first.saturating_add(*count).min(blocks))
@@ -86,15 +107,36 @@ impl Outgoing {
             .take(WINDOW_BLOCKS - self.under_way.len().min(WINDOW_BLOCKS))
             .collect();
         self.under_way.extend(wanted.iter().copied());
+        self.wanted.extend(wanted.iter().copied());
         wanted
     }
 
     /// Silence: what is under way counts as lost, and the next silence may last longer.
     pub(super) fn lost_patience(&mut self, now: Instant) {
         self.under_way.clear();
-        self.attempt += 1;
+        self.wanted.clear();
+        self.attempt = self.attempt.wrapping_add(1);
         self.news = now;
-        self.patience = (self.patience * 2).min(PATIENCE_LAST);
+        self.patience = (self.patience * 2).clamp(PATIENCE_FIRST, PATIENCE_LAST);
+    }
+
+    /// The first offer, byte for byte: the outbox knows the file by it.
+    pub(super) fn first_offer(&self) -> Vec<u8> {
+        write_form(&Form::Manifest { attempt: self.offer, manifest: self.manifest.clone() })
+    }
+
+    fn status(&self, file: Key) -> FileStatus {
+        FileStatus {
+            file,
+            peer: self.to,
+            is_outgoing: true,
+            name: self.manifest.name.clone(),
+            size: self.manifest.size,
+            blocks: self.manifest.blocks.len(),
+            done: self.done(),
+            is_complete: false,
+            wanted: self.wanted.iter().copied().collect(),
+        }
     }
 
     fn done(&self) -> usize {
@@ -107,36 +149,79 @@ impl Outgoing {
 /// A file for us.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Incoming {
+    /// Who sent it first.
     pub(super) from: Nid,
+    /// Who else sends the same: everybody is told how far it is.
+    pub(super) also_from: BTreeSet<Nid>,
     pub(super) manifest: Manifest,
     /// Where the DATA of each block is that has come.
     pub(super) have: BTreeMap<u32, Key>,
     pub(super) since_progress: usize,
     pub(super) round: u32,
+    /// All blocks are there, and being made safe.
+    pub(super) is_finishing: bool,
     pub(super) is_complete: bool,
+    /// When a part of it last came.
+    pub(super) news: Instant,
 }
 
 impl Incoming {
     /// `round` is where the count of answers begins: anywhere, so that a restart repeats none.
-    pub(super) fn new(from: Nid, manifest: Manifest, round: u32) -> Self {
-        Self { from, manifest, have: BTreeMap::new(), since_progress: 0, round, is_complete: false }
+    pub(super) fn new(from: Nid, manifest: Manifest, round: u32, now: Instant) -> Self {
+        Self {
+            from,
+            also_from: BTreeSet::new(),
+            manifest,
+            have: BTreeMap::new(),
+            since_progress: 0,
+            round,
+            is_finishing: false,
+            is_complete: false,
+            news: now,
+        }
+    }
+
+    /// Somebody sends this file; false if it is one too many.
+    pub(super) fn is_sent_by(&mut self, nid: Nid) -> bool {
+        if self.from != nid && self.also_from.len() < SENDERS_MAX {
+            self.also_from.insert(nid);
+        }
+        self.from == nid || self.also_from.contains(&nid)
+    }
+
+    /// Everybody who sends it.
+    pub(super) fn senders(&self) -> impl Iterator<Item = Nid> {
+        core::iter::once(self.from).chain(self.also_from.iter().copied())
     }
 
     pub(super) fn has_all(&self) -> bool {
         self.have.len() == self.manifest.blocks.len()
     }
 
-    /// Whether this is a block of it that is still missing.
-    pub(super) fn wants(&self, from: Nid, index: u32, bytes: &[u8]) -> bool {
-        from == self.from
-            && !self.have.contains_key(&index)
+    /// Whether this is a block of it that is still missing. Who sent it does not matter: the hash is what counts.
+    pub(super) fn wants(&self, index: u32, bytes: &[u8]) -> bool {
+        !self.have.contains_key(&index)
             && self.manifest.blocks.get(index as usize).is_some_and(|key| *key == Key::of(bytes))
+    }
+
+    fn status(&self, file: Key) -> FileStatus {
+        FileStatus {
+            file,
+            peer: self.from,
+            is_outgoing: false,
+            name: self.manifest.name.clone(),
+            size: self.manifest.size,
+            blocks: self.manifest.blocks.len(),
+            done: self.have.len(),
+            is_complete: self.is_complete,
+            wanted: Vec::new(),
+        }
     }
 
     /// What is told to the sender.
     pub(super) fn progress(&mut self, file: Key) -> Progress {
         self.since_progress = 0;
-        self.round += 1;
+        self.round = self.round.wrapping_add(1);
         let mut missing: Vec<(u32, u32)> = Vec::new();
         for index in (0..self.manifest.blocks.len() as u32).filter(|index| !self.have.contains_key(index)) {
             let is_full = missing.len() == PROGRESS_RANGES_MAX;
@@ -152,7 +237,8 @@ impl Incoming {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Files {
-    pub(super) outgoing: BTreeMap<Key, Outgoing>,
+    /// By file and recipient: the same file may go to several.
+    pub(super) outgoing: BTreeMap<Parcel, Outgoing>,
     pub(super) incoming: BTreeMap<Key, Incoming>,
 }
 
@@ -162,32 +248,25 @@ impl Files {
         self.incoming.get(&file)?.have.get(&index).copied()
     }
 
-    /// When the first silence has lasted too long.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.outgoing.values().map(|outgoing| outgoing.news + outgoing.patience).min()
+    /// When the first silence has lasted too long; a file of ours is given up after `expiry`, one for us after `keep`.
+    pub(super) fn deadline(&self, expiry: Duration, keep: Duration) -> Option<Instant> {
+        let ours = |outgoing: &Outgoing| (outgoing.news + outgoing.patience).min(outgoing.heard + expiry);
+        let silent = self.outgoing.values().map(ours);
+        let unfinished = self.incoming.values().filter(|incoming| !incoming.is_complete);
+        silent.chain(unfinished.map(|incoming| incoming.news + keep)).min()
     }
 
     pub(super) fn list(&self) -> Vec<FileStatus> {
-        let outgoing = self.outgoing.iter().map(|(file, at)| FileStatus {
-            file: *file,
-            peer: at.to,
-            is_outgoing: true,
-            name: at.manifest.name.clone(),
-            size: at.manifest.size,
-            blocks: at.manifest.blocks.len(),
-            done: at.done(),
-            is_complete: false,
-        });
-        let incoming = self.incoming.iter().map(|(file, at)| FileStatus {
-            file: *file,
-            peer: at.from,
-            is_outgoing: false,
-            name: at.manifest.name.clone(),
-            size: at.manifest.size,
-            blocks: at.manifest.blocks.len(),
-            done: at.have.len(),
-            is_complete: at.is_complete,
-        });
+        let outgoing = self.outgoing.iter().map(|((file, _), outgoing)| outgoing.status(*file));
+        let incoming = self.incoming.iter().map(|(file, incoming)| incoming.status(*file));
         outgoing.chain(incoming).collect()
+    }
+
+    /// One file of ours to somebody, or one for us.
+    pub(super) fn status(&self, file: Key, to: Option<Nid>) -> Option<FileStatus> {
+        match to {
+            Some(to) => self.outgoing.get(&(file, to)).map(|outgoing| outgoing.status(file)),
+            None => self.incoming.get(&file).map(|incoming| incoming.status(file)),
+        }
     }
 }

@@ -226,7 +226,10 @@ impl Mesh {
         let Some(&Route { stream: first, at: first_at, .. }) = self.ring.get(nid) else { return false };
         let (Some(old), Some(new)) = (self.links.get(first), self.links.get(stream)) else { return false };
         self.counters.second_connections += 1;
-        let has_crossed = old.direction != new.direction && now.mono.since(old.opened) < CROSSING;
+        // Both are of one node only if it says of itself that it is at one address: a stranger displaces nobody (MA-13).
+        let has_crossed = old.direction != new.direction
+            && now.mono.since(old.opened) < CROSSING
+            && at.ip() == first_at.ip();
         // MA-29: of two that crossed, the one that the lower NID dialled stays.
         let lower_dialled = if self.own < nid { Direction::Out } else { Direction::In };
         let first_stays = !has_crossed || old.direction == lower_dialled;

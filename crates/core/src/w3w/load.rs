@@ -98,7 +98,7 @@ impl Mesh {
             }
             SEEN => {
                 if let (Ok(seen), Ok(until)) = (key.try_into(), number(value)) {
-                    let left = remaining(until, now.wall.as_seconds(), self.config.expiry);
+                    let left = remaining(until, now.wall.as_seconds(), self.config.seen_window());
                     self.received.add(SeenKey(seen), now.mono, now.mono + left);
                 }
             }
@@ -107,7 +107,7 @@ impl Mesh {
                     self.known.merge(KnownNode { ip: ip.into(), seen_at }, now.wall.as_seconds());
                 }
             }
-            _ => self.take_in_file(key, value),
+            _ => self.take_in_file(now, key, value),
         }
     }
 

@@ -15,6 +15,7 @@ use super::message::{Here, SeenKey};
 use super::nid::Nid;
 use super::post::Post;
 use super::queue::Queue;
+use super::room::Room;
 use super::routes::Ring;
 use super::save::{Loading, Pending};
 use super::shelf::Shelf;
@@ -99,6 +100,7 @@ pub struct Mesh {
     pub(super) announce_interval: Duration,
     pub(super) tend_interval: Duration,
     pub(super) ops: BTreeMap<OpId, Pending>,
+    pub(super) room: Room,
     pub(super) ops_begun: u64,
     pub(super) delivering_bytes: usize,
     pub(super) loading: Option<Loading>,
@@ -144,6 +146,7 @@ impl Mesh {
             announce_interval: Duration::ZERO,
             tend_interval: Duration::ZERO,
             ops: BTreeMap::new(),
+            room: Room::default(),
             ops_begun: 0,
             delivering_bytes: 0,
             loading: None,
@@ -203,6 +206,7 @@ impl Mesh {
             Alarm::Expire => self.expire(now, out),
             Alarm::KeepKnown => self.keep_known(out),
             Alarm::Files => self.push_files(now, out),
+            Alarm::Room => self.try_again(now, out),
             Alarm::Stop => self.abort_all(out),
         }
     }
@@ -309,7 +313,7 @@ impl Machine for Mesh {
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_stopping && self.links.len() == 0 && self.ops.is_empty()
+        self.is_stopping && self.links.len() == 0 && self.ops.is_empty() && self.room.is_empty()
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {

@@ -12,7 +12,7 @@
 //! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
 //! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs` | commands, and files |
+//! | `ask.rs`, `transfer.rs`, `room.rs` | commands, files, and what waits to be saved |
 //! | `routes.rs` | the routing ring |
 //! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs` | nouns with no machine round them |
 //! | `form.rs` | forms of DATA: receipts and files |
@@ -94,6 +94,7 @@ mod nid;
 mod post;
 mod queue;
 mod relay;
+mod room;
 mod routes;
 mod save;
 mod shelf;
@@ -184,6 +185,8 @@ pub enum Command {
     },
     /// A block that was wanted.
     Supply {
+        /// To whom the file goes.
+        to: Nid,
         /// Of which file.
         file: Key,
         /// Which block.
@@ -193,7 +196,14 @@ pub enum Command {
     },
     /// All files under way, and those that have come.
     Files,
-    /// Forget a file.
+    /// One of them.
+    File {
+        /// Which.
+        file: Key,
+        /// To whom it goes if we send it; `None` if it is for us.
+        to: Option<Nid>,
+    },
+    /// Forget a file, wherever it goes.
     DropFile {
         /// Which.
         file: Key,
@@ -270,6 +280,8 @@ pub enum Reply {
     Offered {
         /// What it is known by.
         file: Key,
+        /// Its line in the outbox, which says in the end whether it was received.
+        number: Option<u64>,
     },
     /// The manifest's numbers do not fit together, or its blocks do not fit into messages.
     BadManifest,
@@ -279,6 +291,8 @@ pub enum Reply {
     WrongBlock,
     /// All files.
     Files(Vec<FileStatus>),
+    /// One file.
+    File(Box<FileStatus>),
     /// The node is stopping.
     Stopping,
 }
@@ -437,6 +451,8 @@ pub enum Event {
     FileProgressed {
         /// Which file.
         file: Key,
+        /// Who the recipient is.
+        to: Nid,
         /// The blocks it lacks: first, and how many.
         missing: Vec<(u32, u32)>,
     },
@@ -444,8 +460,17 @@ pub enum Event {
     BlockWanted {
         /// Of which file.
         file: Key,
+        /// To whom it goes.
+        to: Nid,
         /// Which block.
         index: u32,
+    },
+    /// A file is given up: nothing was heard of it for too long.
+    FileGivenUp {
+        /// Which file.
+        file: Key,
+        /// The node at the other end.
+        peer: Nid,
     },
     /// A file of ours is whole and safe at its recipient.
     FileDelivered {

@@ -26,9 +26,13 @@ impl Mesh {
         }
         let key = Key::of(message.data());
         let seen = SeenKey::new(message.sender, message.recipient, key);
-        let until = now.mono + self.config.expiry;
         let is_ours = message.recipient == self.own;
-        let memory = if is_ours { &mut self.received } else { &mut self.passed };
+        let (memory, window) = if is_ours {
+            (&mut self.received, self.config.seen_window())
+        } else {
+            (&mut self.passed, self.config.expiry)
+        };
+        let until = now.mono + window;
         let is_new = memory.add(seen, now.mono, until) || self.config.fault == Some(Fault::ForgetSeen);
         self.remind(now);
         if !is_new {
@@ -253,7 +257,7 @@ impl Mesh {
 
     /// Grants a peer more bytes to send, unless memory is short: then it has to wait.
     pub(super) fn grant(&mut self, stream: StreamId, bytes: usize, out: Out<'_, '_>) {
-        let is_short = self.memory_bytes() > self.config.memory_bytes_max;
+        let is_short = self.is_short();
         if let Some(link) = self.links.get_mut(stream) {
             if is_short {
                 link.owed_bytes += bytes;
@@ -265,7 +269,7 @@ impl Mesh {
 
     /// Grants what was held back, now that memory is free again.
     pub(super) fn repay(&mut self, out: Out<'_, '_>) {
-        if self.memory_bytes() > self.config.memory_bytes_max {
+        if self.is_short() {
             return;
         }
         for (stream, link) in self.links.iter_mut() {
@@ -273,6 +277,11 @@ impl Mesh {
                 out.read(stream, core::mem::take(&mut link.owed_bytes));
             }
         }
+    }
+
+    /// Whether peers have to wait before they send more.
+    fn is_short(&self) -> bool {
+        self.memory_bytes() > self.config.memory_bytes_max || self.room.is_full()
     }
 
     /// Messages in memory: those that wait, and those being saved for us.

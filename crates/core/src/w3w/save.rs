@@ -10,6 +10,7 @@ use super::machine::{BLOCKS, INBOX, INDEX, KNOWN, Mesh, OUTBOX, Out, QUEUE, SEEN
 use super::message::{Message, SeenKey};
 use super::nid::{Key, Nid};
 use super::queue::{Entry, Line};
+use super::room::Saving;
 use super::{Event, Reply};
 use crate::outbox::BatchWriter;
 use crate::store::{StoreFault, StoreReply, StoreResult};
@@ -19,11 +20,15 @@ use crate::time::Now;
 /// A message for us that is being saved.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Delivery {
-    message: Message,
-    key: Key,
+    pub(super) message: Message,
+    pub(super) key: Key,
     /// Whether the block is written for the first time.
-    is_new: bool,
-    received: Option<Received>,
+    pub(super) is_new: bool,
+    /// Whether it is a block of a file: then it need not be safe before the whole file is.
+    pub(super) is_part: bool,
+    pub(super) received: Option<Received>,
+    /// What is thrown away to make room for it.
+    pub(super) evicted: Vec<Key>,
     request: Option<(RequestId, u64)>,
 }
 
@@ -32,18 +37,16 @@ pub(super) struct Delivery {
 pub(super) enum Pending {
     /// A page of what was kept, at the start.
     Load,
-    /// A message in transit is saved.
-    Transit { line: Line, key: Key, is_new: bool },
+    /// A message in transit, or one for us, is saved.
+    Save(Saving),
     /// A message of ours is saved.
-    Own { line: Line, key: Key, is_new: bool, request: Option<RequestId> },
-    /// A message for us is saved.
-    Deliver(Box<Delivery>),
+    Own { line: Line, key: Key, is_new: bool, request: Option<(RequestId, u64)> },
     /// A message that waits is read again.
     Fetch(Line),
     /// The application wants a block.
     Read { request: RequestId, key: Key, is_part: bool },
     /// A file is whole and being made safe.
-    FileSync(Key),
+    FileSync(Received),
     /// Nothing waits for it.
     Other,
 }
@@ -83,13 +86,7 @@ impl Mesh {
         };
         self.shelf.add(key, size as u64, Duration::ZERO, now.mono);
         self.shelf.pin(key);
-        let op = self.begin(Pending::Transit { line, key, is_new });
-        out.batch(op, false, |batch| {
-            forget_blocks(&evicted, batch);
-            if is_new {
-                put_block(key, message.data(), now.wall.as_seconds(), batch);
-            }
-        });
+        self.save(now, Saving::Transit { line, key, is_new, message, evicted }, out);
     }
 
     fn saved_transit(&mut self, now: Now, line: Line, is_stored: bool, out: Out<'_, '_>) {
@@ -131,7 +128,7 @@ impl Mesh {
         self.counters.messages_sent += 1;
         if to == self.own {
             // MA-44: no network between us and ourselves.
-            self.received.add(seen, now.mono, now.mono + self.config.expiry);
+            self.received.add(seen, now.mono, now.mono + self.config.seen_window());
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
@@ -149,6 +146,8 @@ impl Mesh {
         let waiting = waiting_of(&entry);
         let line = self.queue.push(entry);
         let is_early = self.config.fault == Some(Fault::ReplyBeforeDurable);
+        let number = sent.map_or(u64::MAX, |line| line.number);
+        let request = request.map(|request| (request, number));
         let op = self.begin(Pending::Own { line, key, is_new, request });
         out.batch(op, receipt.is_some() && !is_early, |batch| {
             forget_blocks(&evicted, batch);
@@ -189,27 +188,28 @@ impl Mesh {
     fn saved_own(
         &mut self,
         now: Now,
-        line: Line,
-        request: Option<RequestId>,
+        (line, key): (Line, Key),
+        request: Option<(RequestId, u64)>,
         fault: Option<StoreFault>,
         out: Out<'_, '_>,
     ) {
+        // Its line may be gone: it expired while the store was slow. It is told all the same.
+        if let Some((request, number)) = request {
+            out.reply(
+                request,
+                fault.map_or(Reply::Sent { number, key }, |fault| Reply::StoreFailed { fault }),
+            );
+        }
         let Some(entry) = self.queue.get(line) else { return };
-        let (key, outbox) = (entry.key, entry.outbox);
-        let Some(fault) = fault else {
-            if let Some(request) = request {
-                out.reply(request, Reply::Sent { number: outbox.unwrap_or(u64::MAX), key });
-            }
+        if fault.is_none() {
             self.queue.settled(line, true);
             return self.route(now, line, out);
-        };
+        }
         // It is not safe, so its sender is not told that it was sent, and it is not sent.
-        self.passed.forget(SeenKey::new(self.own, entry.recipient, key));
+        let (seen, outbox) = (SeenKey::new(self.own, entry.recipient, key), entry.outbox);
+        self.passed.forget(seen);
         self.queue.remove(line);
         outbox.map(|number| self.post.remove_out(number));
-        if let Some(request) = request {
-            out.reply(request, Reply::StoreFailed { fault });
-        }
     }
 
     /// SAVE of a message for us: it is told to the application once it is safe.
@@ -233,30 +233,19 @@ impl Mesh {
             received_at: seconds,
             is_file: false,
         });
-        let seen = SeenKey::new(message.sender, message.recipient, key);
         let is_new = !self.shelf.has(key);
         let room = self.room_for(key, size);
-        let sent = request.map(|request| (request, self.post.allot_out()));
-        let delivery = Delivery { message, key, is_new, received, request: sent };
-        let Some(evicted) = room else {
+        let request = request.map(|request| (request, self.post.allot_out()));
+        let has_room = room.is_some();
+        let evicted = room.unwrap_or_default();
+        let delivery = Delivery { message, key, is_new, is_part, received, evicted, request };
+        if !has_room {
             return self.delivered(now, delivery, Some(StoreFault::Full), out);
-        };
+        }
         self.shelf.add(key, size as u64, Duration::ZERO, now.mono);
         self.shelf.pin(key);
         self.delivering_bytes += delivery.message.body().len();
-        let until = seconds + self.config.expiry.as_secs();
-        let data = delivery.message.clone();
-        let op = self.begin(Pending::Deliver(Box::new(delivery)));
-        out.batch(op, !is_part, |batch| {
-            forget_blocks(&evicted, batch);
-            if is_new {
-                put_block(key, data.data(), seconds, batch);
-            }
-            batch.put(SEEN, &seen.0, &until.to_be_bytes());
-            if let Some(received) = received {
-                batch.put(INBOX, &received.number.to_be_bytes(), &received.to_bytes());
-            }
-        });
+        self.save(now, Saving::Deliver(Box::new(delivery)), out);
     }
 
     fn delivered(&mut self, now: Now, delivery: Delivery, fault: Option<StoreFault>, out: Out<'_, '_>) {
@@ -279,6 +268,8 @@ impl Mesh {
                     self.shelf.unpin(key);
                 }
             }
+            // A block that is not in the store has not come: it will be sent again.
+            (Form::Block { .. }, _) if fault.is_some() => {}
             _ => {
                 let is_part = self.file_message(now, &message, key, out);
                 if fault.is_none() && !is_part {
@@ -309,16 +300,26 @@ impl Mesh {
         out: Out<'_, '_>,
     ) {
         self.counters.messages_delivered += 1;
-        if is_kept && let Some(gone) = self.post.put_in(received) {
-            self.shelf.unpin(gone.key);
-            let op = self.begin(Pending::Other);
-            out.delete(op, INBOX, &gone.number.to_be_bytes(), false);
+        if is_kept {
+            self.put_received(received, out);
         }
         out.event(Event::MessageReceived { message: received, is_kept, data: message.clone().into() });
         if is_kept && matches!(read_form(message.data()), Form::Ask { .. }) && message.sender != self.own {
             let receipt = Form::Receipt { key: received.key, received_at: now.wall.as_seconds() };
             self.send_form(now, message.sender, &receipt, out);
         }
+    }
+
+    /// Puts a line into the inbox; the oldest makes room if it must.
+    pub(super) fn put_received(&mut self, received: Received, out: Out<'_, '_>) {
+        let Some(gone) = self.post.put_in(received) else { return };
+        if gone.is_file {
+            self.drop_incoming(gone.key, out);
+        } else {
+            self.shelf.unpin(gone.key);
+        }
+        let op = self.begin(Pending::Other);
+        out.delete(op, INBOX, &gone.number.to_be_bytes(), false);
     }
 
     /// A form of ours, not listed in the outbox; if it finds no room it is as good as lost on the way.
@@ -428,31 +429,49 @@ impl Mesh {
         let Some(pending) = self.ops.remove(&reply.op) else { return };
         let fault = if let StoreResult::Failed(fault) = reply.result { Some(fault) } else { None };
         let value = if let StoreResult::Value(value) = reply.result { value } else { None };
+        if let (Pending::Save(saving), Some(StoreFault::Busy)) = (&pending, fault) {
+            self.saved(saving);
+            return self.save_later(now, saving.clone());
+        }
         if let Some(fault) = fault {
             self.counters.store_failed += 1;
-            if !matches!(pending, Pending::Deliver(_)) {
+            if !matches!(pending, Pending::Save(Saving::Deliver(_))) {
                 out.event(Event::StoreFailed { fault });
             }
         }
         match pending {
             Pending::Load => self.loaded(now, reply.result, out),
-            Pending::Transit { line, key, is_new } => {
-                self.unless_written(fault, key, is_new);
-                self.saved_transit(now, line, fault.is_none(), out);
+            Pending::Save(saving) => {
+                self.saved(&saving);
+                self.end_saving(now, saving, fault, out);
             }
             Pending::Own { line, key, is_new, request } => {
                 self.unless_written(fault, key, is_new);
-                self.saved_own(now, line, request, fault, out);
+                self.saved_own(now, (line, key), request, fault, out);
             }
-            Pending::Deliver(delivery) => {
+            Pending::Fetch(line) if fault.is_some() => self.fetch_later(now, line),
+            Pending::Fetch(line) => self.fetched(now, line, value, out),
+            Pending::Read { request, key, is_part } => match fault {
+                Some(fault) => out.reply(request, Reply::StoreFailed { fault }),
+                None => self.read(request, key, is_part, value, out),
+            },
+            Pending::FileSync(received) => self.file_synced(now, received, fault.is_none(), out),
+            Pending::Other => {}
+        }
+        self.admit(now, out);
+    }
+
+    fn end_saving(&mut self, now: Now, saving: Saving, fault: Option<StoreFault>, out: Out<'_, '_>) {
+        match saving {
+            Saving::Transit { line, key, is_new, .. } => {
+                self.unless_written(fault, key, is_new);
+                self.saved_transit(now, line, fault.is_none(), out);
+            }
+            Saving::Deliver(delivery) => {
                 self.delivering_bytes -= delivery.message.body().len();
                 self.unless_written(fault, delivery.key, delivery.is_new);
                 self.delivered(now, *delivery, fault, out);
             }
-            Pending::Fetch(line) => self.fetched(now, line, value, out),
-            Pending::Read { request, key, is_part } => self.read(request, key, is_part, value, out),
-            Pending::FileSync(file) => self.file_synced(now, file, fault.is_none(), out),
-            Pending::Other => {}
         }
     }
 
@@ -547,7 +566,7 @@ fn waiting_of(entry: &Entry) -> Waiting {
     }
 }
 
-fn put_block(key: Key, data: &[u8], seconds: u64, batch: &mut BatchWriter<'_>) {
+pub(super) fn put_block(key: Key, data: &[u8], seconds: u64, batch: &mut BatchWriter<'_>) {
     let mut about = [0; 16];
     about[..8].copy_from_slice(&(data.len() as u64).to_be_bytes());
     about[8..].copy_from_slice(&seconds.to_be_bytes());

@@ -49,7 +49,7 @@ impl Mesh {
             return Err(Refusal::Reject("too many HEREs from there"));
         }
         if let Some(stream) = self.links.dialling(here.nid, *here.at.ip()) {
-            return self.signal_while_dialling(stream, here);
+            return self.signal_while_dialling(stream, source, here);
         }
         let is_full = self.ring.len() >= self.config.peers_max;
         let is_invited = source == *here.at.ip() || self.ring.is_neighbour(here.nid);
@@ -149,12 +149,18 @@ impl Mesh {
         Ok(())
     }
 
-    /// MA-24: no second dial; but if the node is said to be elsewhere, that is tried next.
-    fn signal_while_dialling(&mut self, stream: StreamId, here: Here) -> Result<(), Refusal> {
+    /// MA-24: no second dial; but if the node is said to be elsewhere, that is tried next. And if it says HERE itself,
+    /// it may have refused us a moment ago and asks us to call again: then its datagram is here before its reset.
+    fn signal_while_dialling(
+        &mut self,
+        stream: StreamId,
+        source: Ipv4Addr,
+        here: Here,
+    ) -> Result<(), Refusal> {
         if let Some(link) = self.links.get_mut(stream)
-            && let Role::Dialling { expected, otherwise, .. } = &mut link.role
+            && let Role::Dialling { expected, otherwise, is_connected } = &mut link.role
             && expected.nid == here.nid
-            && expected.at != here.at
+            && (expected.at != here.at || (*is_connected && source == *here.at.ip()))
         {
             *otherwise = Some(here.at);
             self.counters.here_received += 1;

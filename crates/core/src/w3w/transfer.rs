@@ -4,9 +4,11 @@
 //! the recipient's blocks lie in the store. At most `WINDOW_BLOCKS` are under way, so no queue between the two
 //! fills up either. Everything that is needed to go on after a break is in the store.
 
+use core::time::Duration;
+
 use super::alarms::Alarm;
 use super::boxes::{Received, SentState};
-use super::files::{FILES_MAX, Incoming, Outgoing, PROGRESS_BLOCKS};
+use super::files::{FILES_MAX, Incoming, Outgoing, PROGRESS_BLOCKS, Parcel};
 use super::form::{Form, Manifest, Progress, read_form, write_form};
 use super::machine::{FILES, INBOX, Mesh, Out};
 use super::message::Message;
@@ -19,10 +21,14 @@ impl Mesh {
     /// Offers a file, or goes on with one that was offered before.
     pub(super) fn offer_file(&mut self, now: Now, to: Nid, manifest: Manifest, out: Out<'_, '_>) -> Reply {
         let file = manifest.file();
-        if let Some(outgoing) = self.files.outgoing.get_mut(&file) {
+        let parcel = (file, to);
+        if let Some(outgoing) = self.files.outgoing.get_mut(&parcel) {
             outgoing.lost_patience(now.mono);
-            self.ask_recipient(now, file, out);
-            return Reply::Offered { file };
+            outgoing.heard = now.mono;
+            let number = outgoing.number;
+            self.ask_recipient(now, parcel, out);
+            self.plan_files(now);
+            return Reply::Offered { file, number };
         }
         let is_too_long = manifest.block_bytes as usize + BLOCK_HEADER_BYTES > self.config.data_bytes_max
             || 32 * manifest.blocks.len() + BLOCK_HEADER_BYTES + usize::from(u16::MAX)
@@ -33,56 +39,79 @@ impl Mesh {
         if self.files.outgoing.len() >= FILES_MAX {
             return Reply::QueueFull;
         }
-        let data = write_form(&Form::Manifest { attempt: 0, manifest: manifest.clone() });
+        let mut outgoing = Outgoing::new(to, manifest, self.rng.next_u32() >> 1, now.mono);
+        let data = outgoing.first_offer();
         if let Err(reply) = self.send_own(now, to, &data, Some(true), None, out) {
             return reply;
         }
+        let number = self.post.answered_by(to, Key::of(&data));
+        outgoing.number = number;
         let op = self.begin(Pending::Other);
-        let value = [&to.to_bytes()[..], &manifest.core()].concat();
-        out.put(op, FILES, &file_key(b'o', file), &value, true);
-        self.files.outgoing.insert(file, Outgoing::new(to, manifest, now.mono));
+        let value = [&to.to_bytes()[..], &outgoing.offer.to_be_bytes(), &outgoing.manifest.core()].concat();
+        out.put(op, FILES, &parcel_key(parcel), &value, true);
+        self.files.outgoing.insert(parcel, outgoing);
         self.plan_files(now);
-        Reply::Offered { file }
+        Reply::Offered { file, number }
     }
 
     /// The application has read a block that was wanted.
     pub(super) fn supply(
         &mut self,
         now: Now,
-        file: Key,
+        parcel: Parcel,
         index: u32,
         bytes: &[u8],
         out: Out<'_, '_>,
     ) -> Reply {
-        let Some(outgoing) = self.files.outgoing.get(&file) else { return Reply::NoSuchFile };
+        let Some(outgoing) = self.files.outgoing.get(&parcel) else { return Reply::NoSuchFile };
         if outgoing.manifest.blocks.get(index as usize) != Some(&Key::of(bytes)) {
             return Reply::WrongBlock;
         }
-        let (to, attempt) = (outgoing.to, outgoing.attempt);
+        if !outgoing.wanted.contains(&index) {
+            // It was asked for before a silence; it is asked for again if it is still missing.
+            return Reply::Done;
+        }
+        let ((file, to), attempt) = (parcel, outgoing.attempt);
         let data = write_form(&Form::Block { file, index, attempt, bytes });
         match self.send_own(now, to, &data, None, None, out) {
             // A block that is on its way already was asked for twice; that is no fault.
-            Ok(()) | Err(Reply::Duplicate { .. }) => Reply::Done,
+            Ok(()) | Err(Reply::Duplicate { .. }) => {
+                let outgoing = self.files.outgoing.get_mut(&parcel);
+                outgoing.map(|outgoing| outgoing.wanted.remove(&index));
+                Reply::Done
+            }
             Err(reply) => reply,
         }
     }
 
     /// Forgets a file, finished or not.
     pub(super) fn drop_file(&mut self, file: Key, out: Out<'_, '_>) -> Reply {
-        let outgoing = self.files.outgoing.remove(&file);
-        let incoming = self.files.incoming.remove(&file);
-        if outgoing.is_none() && incoming.is_none() {
-            return Reply::NoSuchFile;
+        let parcels = self.files.outgoing.keys().filter(|(of, _)| *of == file);
+        let parcels: Vec<Parcel> = parcels.copied().collect();
+        for parcel in &parcels {
+            self.drop_outgoing(*parcel, out);
         }
-        let parts = incoming.map(|incoming| incoming.have).unwrap_or_default();
-        parts.values().for_each(|key| self.shelf.unpin(*key));
+        let was_incoming = self.drop_incoming(file, out);
+        if was_incoming || !parcels.is_empty() { Reply::Done } else { Reply::NoSuchFile }
+    }
+
+    fn drop_outgoing(&mut self, parcel: Parcel, out: Out<'_, '_>) -> Option<Outgoing> {
+        let outgoing = self.files.outgoing.remove(&parcel)?;
+        let op = self.begin(Pending::Other);
+        out.delete(op, FILES, &parcel_key(parcel), false);
+        Some(outgoing)
+    }
+
+    /// Forgets a file for us; from then on nobody waits for its blocks.
+    pub(super) fn drop_incoming(&mut self, file: Key, out: Out<'_, '_>) -> bool {
+        let Some(incoming) = self.files.incoming.remove(&file) else { return false };
+        incoming.have.values().for_each(|key| self.shelf.unpin(*key));
         let op = self.begin(Pending::Other);
         out.batch(op, false, |batch| {
-            batch.delete(FILES, &file_key(b'o', file));
             batch.delete(FILES, &file_key(b'i', file));
-            parts.keys().for_each(|index| batch.delete(FILES, &part_key(file, *index)));
+            incoming.have.keys().for_each(|index| batch.delete(FILES, &part_key(file, *index)));
         });
-        Reply::Done
+        true
     }
 
     /// A message of a form that belongs to a file; true if its DATA is a block we keep.
@@ -90,11 +119,12 @@ impl Mesh {
         match read_form(message.data()) {
             Form::Manifest { manifest, .. } => self.offered(now, message.sender, manifest, out),
             Form::Block { file, index, bytes, .. } => {
-                return self.take_part(now, message.sender, (file, index, bytes), key, out);
+                return self.take_part(now, (file, index, bytes), key, out);
             }
             Form::Progress(progress) => self.progressed(now, message.sender, &progress, out),
             Form::Inquiry { file, .. } => {
-                if self.files.incoming.get(&file).is_some_and(|incoming| incoming.from == message.sender) {
+                let incoming = self.files.incoming.get(&file);
+                if incoming.is_some_and(|incoming| incoming.senders().any(|nid| nid == message.sender)) {
                     self.tell_or_finish(now, file, out);
                 }
             }
@@ -105,7 +135,11 @@ impl Mesh {
 
     fn offered(&mut self, now: Now, from: Nid, manifest: Manifest, out: Out<'_, '_>) {
         let file = manifest.file();
-        if !self.files.incoming.contains_key(&file) {
+        if let Some(incoming) = self.files.incoming.get_mut(&file) {
+            if !incoming.is_sent_by(from) {
+                return;
+            }
+        } else {
             if self.files.incoming.values().filter(|incoming| !incoming.is_complete).count() >= FILES_MAX {
                 return;
             }
@@ -114,7 +148,8 @@ impl Mesh {
             out.put(op, FILES, &file_key(b'i', file), &value, true);
             out.event(Event::FileOffered { file, from, name: manifest.name.clone(), size: manifest.size });
             let round = self.rng.next_u32() >> 1;
-            self.files.incoming.insert(file, Incoming::new(from, manifest, round));
+            self.files.incoming.insert(file, Incoming::new(from, manifest, round, now.mono));
+            self.plan_files(now);
         }
         self.tell_or_finish(now, file, out);
     }
@@ -123,7 +158,6 @@ impl Mesh {
     fn take_part(
         &mut self,
         now: Now,
-        from: Nid,
         (file, index, bytes): (Key, u32, &[u8]),
         key: Key,
         out: Out<'_, '_>,
@@ -132,11 +166,12 @@ impl Mesh {
             self.counters.file_blocks_unwanted += 1;
             return false;
         };
-        if !incoming.wants(from, index, bytes) {
+        if !incoming.wants(index, bytes) {
             self.counters.file_blocks_unwanted += 1;
             return false;
         }
         incoming.have.insert(index, key);
+        incoming.news = now.mono;
         incoming.since_progress += 1;
         let is_time = incoming.since_progress >= PROGRESS_BLOCKS || incoming.has_all();
         let op = self.begin(Pending::Other);
@@ -149,9 +184,12 @@ impl Mesh {
 
     /// Tells how far a file is; if it is whole, makes it safe first.
     fn tell_or_finish(&mut self, now: Now, file: Key, out: Out<'_, '_>) {
-        let Some(incoming) = self.files.incoming.get(&file) else { return };
+        let Some(incoming) = self.files.incoming.get_mut(&file) else { return };
         if incoming.is_complete || !incoming.has_all() {
             return self.tell_progress(now, file, out);
+        }
+        if core::mem::replace(&mut incoming.is_finishing, true) {
+            return;
         }
         let received = Received {
             number: self.post.allot_in(),
@@ -161,18 +199,20 @@ impl Mesh {
             received_at: now.wall.as_seconds(),
             is_file: true,
         };
-        self.post.put_in(received);
-        let op = self.begin(Pending::FileSync(file));
+        let op = self.begin(Pending::FileSync(received));
         // Durable, and with it everything that was written before it: all blocks.
         out.put(op, INBOX, &received.number.to_be_bytes(), &received.to_bytes(), true);
     }
 
     /// All blocks of a file are safe: that is its receipt.
-    pub(super) fn file_synced(&mut self, now: Now, file: Key, is_safe: bool, out: Out<'_, '_>) {
+    pub(super) fn file_synced(&mut self, now: Now, received: Received, is_safe: bool, out: Out<'_, '_>) {
+        let file = received.key;
         let Some(incoming) = self.files.incoming.get_mut(&file) else { return };
-        if is_safe && !incoming.is_complete {
+        incoming.is_finishing = false;
+        if is_safe {
             incoming.is_complete = true;
             let (from, name, size) = (incoming.from, incoming.manifest.name.clone(), incoming.manifest.size);
+            self.put_received(received, out);
             out.event(Event::FileReceived { file, from, name, size });
             self.tell_progress(now, file, out);
         }
@@ -180,59 +220,77 @@ impl Mesh {
 
     fn tell_progress(&mut self, now: Now, file: Key, out: Out<'_, '_>) {
         if let Some(incoming) = self.files.incoming.get_mut(&file) {
-            let (from, progress) = (incoming.from, incoming.progress(file));
-            self.send_form(now, from, &Form::Progress(progress), out);
+            let (senders, progress): (Vec<Nid>, _) = (incoming.senders().collect(), incoming.progress(file));
+            for to in senders {
+                self.send_form(now, to, &Form::Progress(progress.clone()), out);
+            }
         }
     }
 
     /// The recipient of a file of ours tells how far it is.
     fn progressed(&mut self, now: Now, from: Nid, progress: &Progress, out: Out<'_, '_>) {
-        let file = progress.file;
-        let Some(outgoing) = self.files.outgoing.get_mut(&file).filter(|outgoing| outgoing.to == from) else {
-            return;
-        };
+        let (file, parcel) = (progress.file, (progress.file, from));
+        let Some(outgoing) = self.files.outgoing.get_mut(&parcel) else { return };
         if !progress.is_complete {
             let wanted = outgoing.progressed(progress, now.mono);
-            out.event(Event::FileProgressed { file, missing: progress.missing.clone() });
-            wanted.into_iter().for_each(|index| out.event(Event::BlockWanted { file, index }));
+            out.event(Event::FileProgressed { file, to: from, missing: progress.missing.clone() });
+            wanted.into_iter().for_each(|index| out.event(Event::BlockWanted { file, to: from, index }));
             return self.plan_files(now);
         }
-        let data = write_form(&Form::Manifest { attempt: 0, manifest: outgoing.manifest.clone() });
-        if let Some(number) = self.post.answered_by(from, Key::of(&data)) {
+        if let Some(number) = outgoing.number {
             self.set_sent_state(number, SentState::Delivered, out);
         }
-        self.drop_file(file, out);
+        self.drop_outgoing(parcel, out);
         out.event(Event::FileDelivered { file, to: from });
         self.plan_files(now);
     }
 
-    pub(super) fn plan_files(&mut self, _: Now) {
-        match self.files.deadline() {
-            Some(at) if !self.is_stopping => self.alarms.set(Alarm::Files, at),
+    pub(super) fn plan_files(&mut self, now: Now) {
+        match self.files.deadline(self.config.expiry, self.config.keep) {
+            Some(at) if !self.is_stopping => self.alarms.set(Alarm::Files, at.max(now.mono)),
             _ => self.alarms.clear(Alarm::Files),
         }
     }
 
-    /// Asks after every file of ours of which nothing was heard for too long.
+    /// Asks after every file of ours of which nothing was heard for too long, and gives up what is hopeless: a file
+    /// of ours when its recipient was silent for as long as a message may wait, one for us after `keep`.
     pub(super) fn push_files(&mut self, now: Now, out: Out<'_, '_>) {
-        let silent: Vec<Key> = (self.files.outgoing.iter())
+        let ours = (self.files.outgoing.iter())
+            .filter(|(_, outgoing)| outgoing.heard + self.config.expiry <= now.mono)
+            .map(|(parcel, _)| *parcel);
+        let theirs = (self.files.incoming.iter())
+            .filter(|(_, incoming)| !incoming.is_complete && incoming.news + self.config.keep <= now.mono)
+            .map(|(file, incoming)| (*file, incoming.from));
+        let (ours, theirs): (Vec<_>, Vec<_>) = (ours.collect(), theirs.collect());
+        for (file, peer) in ours {
+            let number = self.drop_outgoing((file, peer), out).and_then(|outgoing| outgoing.number);
+            number.map(|number| self.set_sent_state(number, SentState::Unknown, out));
+            out.event(Event::FileGivenUp { file, peer });
+        }
+        for (file, peer) in theirs {
+            self.drop_incoming(file, out);
+            out.event(Event::FileGivenUp { file, peer });
+        }
+        let silent: Vec<Parcel> = (self.files.outgoing.iter())
             .filter(|(_, outgoing)| outgoing.news + outgoing.patience <= now.mono)
-            .map(|(file, _)| *file)
+            .map(|(parcel, _)| *parcel)
             .collect();
-        for file in silent {
-            if let Some(outgoing) = self.files.outgoing.get_mut(&file) {
+        for parcel in silent {
+            if let Some(outgoing) = self.files.outgoing.get_mut(&parcel) {
                 outgoing.lost_patience(now.mono);
-                self.ask_recipient(now, file, out);
+                self.ask_recipient(now, parcel, out);
             }
         }
         self.plan_files(now);
     }
 
     /// Offers the file again if the recipient may not know of it, else asks what it lacks.
-    fn ask_recipient(&mut self, now: Now, file: Key, out: Out<'_, '_>) {
-        let Some(outgoing) = self.files.outgoing.get(&file) else { return };
-        let (to, attempt) = (outgoing.to, outgoing.attempt);
-        let manifest = outgoing.missing.is_none().then(|| outgoing.manifest.clone());
+    fn ask_recipient(&mut self, now: Now, parcel: Parcel, out: Out<'_, '_>) {
+        let Some(outgoing) = self.files.outgoing.get(&parcel) else { return };
+        let ((file, to), attempt) = (parcel, outgoing.attempt);
+        // Now and then the file is offered anew all the same: the recipient may have forgotten it.
+        let is_new = outgoing.missing.is_none() || attempt.is_multiple_of(4);
+        let manifest = is_new.then(|| outgoing.manifest.clone());
         match manifest {
             Some(manifest) => self.send_form(now, to, &Form::Manifest { attempt, manifest }, out),
             None => self.send_form(now, to, &Form::Inquiry { file, round: attempt }, out),
@@ -240,7 +298,7 @@ impl Mesh {
     }
 
     /// A line of [`FILES`] at the start. Files come before their parts: `i` and `o` sort before `p`.
-    pub(super) fn take_in_file(&mut self, key: &[u8], value: &[u8]) {
+    pub(super) fn take_in_file(&mut self, now: Now, key: &[u8], value: &[u8]) {
         let (Some((&kind, name)), Some((nid, core))) = (key.split_first(), value.split_first_chunk::<32>())
         else {
             return;
@@ -257,15 +315,18 @@ impl Mesh {
             }
             return;
         }
-        let Ok(manifest) = Manifest::from_core(core) else { return };
         let nid = Nid::from_bytes(*nid);
         if kind == b'o' {
-            let mut outgoing = Outgoing::new(nid, manifest, crate::time::Instant::ZERO);
+            let Some((offer, core)) = core.split_first_chunk::<4>() else { return };
+            let Ok(manifest) = Manifest::from_core(core) else { return };
+            let mut outgoing = Outgoing::new(nid, manifest, u32::from_be_bytes(*offer), now.mono);
             // What was sent before the restart is not remembered; DATA must differ from it all the same.
             outgoing.attempt = self.rng.next_u32() >> 1;
-            self.files.outgoing.insert(file, outgoing);
-        } else {
-            let mut incoming = Incoming::new(nid, manifest, self.rng.next_u32() >> 1);
+            outgoing.patience = Duration::ZERO;
+            outgoing.number = self.post.answered_by(nid, Key::of(&outgoing.first_offer()));
+            self.files.outgoing.insert((file, nid), outgoing);
+        } else if let Ok(manifest) = Manifest::from_core(core) {
+            let mut incoming = Incoming::new(nid, manifest, self.rng.next_u32() >> 1, now.mono);
             incoming.is_complete = self.post.has_file(file);
             self.files.incoming.insert(file, incoming);
         }
@@ -277,6 +338,10 @@ const BLOCK_HEADER_BYTES: usize = 16 + 1 + 32 + 4 + 4;
 
 fn file_key(kind: u8, file: Key) -> Vec<u8> {
     [&[kind][..], &file.to_bytes()].concat()
+}
+
+fn parcel_key((file, to): Parcel) -> Vec<u8> {
+    [&file_key(b'o', file)[..], &to.to_bytes()].concat()
 }
 
 fn part_key(file: Key, index: u32) -> Vec<u8> {

@@ -76,11 +76,12 @@ fn endpoint_of(text: &[u8]) -> Option<SocketAddrV4> {
 
 /// At most five digits, and 0 only alone in front.
 fn decimal(text: &[u8]) -> Option<u32> {
-    let is_canonical = matches!(text, [b'0'] | [b'1'..=b'9', ..]) && text.len() <= 5;
-    let number = text.iter().try_fold(0, |number: u32, &byte| {
-        byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0'))
-    });
-    number.filter(|_| is_canonical)
+    // The length first: as many digits as a datagram holds are no number.
+    if text.len() > 5 || !matches!(text, [b'0'] | [b'1'..=b'9', ..]) {
+        return None;
+    }
+    text.iter()
+        .try_fold(0, |number: u32, &byte| byte.is_ascii_digit().then(|| number * 10 + u32::from(byte - b'0')))
 }
 
 /// The frame of a HERE.

@@ -315,7 +315,7 @@ fn refused(store: &Store, error: redb::Error) -> OpenError {
     };
     match error {
         redb::Error::DatabaseAlreadyOpen => OpenError::InUse { path },
-        error => OpenError::Unusable { path, source: Box::new(error) },
+        error => OpenError::Unusable { path, reason: Box::new(error) },
     }
 }
 

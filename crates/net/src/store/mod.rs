@@ -44,6 +44,29 @@ pub enum Store {
 /// Opens the medium of a store; called again if the store has to be reopened after an error.
 pub type MakeBackend = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
+impl Store {
+    /// One value as it was left by the last life of a node, before anything runs on this store. It makes no file.
+    ///
+    /// # Errors
+    /// If there is a store and it cannot be opened or read.
+    pub fn read(&self, space: &Space, key: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
+        let there = match self {
+            Self::Memory => false,
+            Self::File(path) => path.exists(),
+            Self::Backend(_) => true,
+        };
+        if !there {
+            return Ok(None);
+        }
+        let mut database = database::Database::open(self, std::slice::from_ref(space))?;
+        let work = Work::Get { space: space.id, key: key.to_vec() };
+        match database.run(std::iter::once(&work)).pop() {
+            Some(Outcome::Value(value)) => Ok(value),
+            _ => Ok(None),
+        }
+    }
+}
+
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

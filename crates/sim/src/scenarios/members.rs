@@ -5,7 +5,7 @@
 //! - What a node knows of another only grows: no incarnation it tells of is below one it told before (S-21).
 //! - A user message is given to an application at most once in its life (S-76).
 //! - No node tells of its own death, or of more members than there are.
-//! - When the faults have stopped, everyone knows everyone as alive within [`CONVERGE_WITHIN`].
+//! - When the faults have stopped, everyone knows everyone as alive within [`CONVERGE_PERIODS`].
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,18 +13,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use annulus_core::swim::{self, Incarnation, Node, Preset, Swim};
-use annulus_core::{Id, Rng};
+use annulus_core::{Id, RequestId, Rng};
 use serde_json::json;
 
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;
+use crate::fault::Step;
 use crate::host::{Birth, HostId};
 use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::{Sim, address, stream_of};
 
-/// How long a group may take to be whole again: the last suspicion, one retry of the past, and rumours all round.
-pub const CONVERGE_WITHIN: Duration = Duration::from_secs(240);
+/// How many periods a group may take to be whole again: the last suspicion, one retry of the past, and rumours all
+/// round. Who is still suspected when the faults stop hears of it with the next ping to or from who suspects it.
+pub const CONVERGE_PERIODS: u32 = 240;
 
 /// The port all nodes are bound to.
 pub const PORT: u16 = 7946;
@@ -83,7 +85,7 @@ impl Group {
         }
     }
 
-    fn config(&self, host: HostId, own: IpAddr) -> swim::Config {
+    pub(super) fn config(&self, host: HostId, own: IpAddr) -> swim::Config {
         let base = swim::Config::new(id_of(host), Preset::Lan);
         let seeds = (0..self.seeds.min(self.nodes)).map(HostId::new).map(addr_of);
         swim::Config {
@@ -98,7 +100,7 @@ impl Group {
     }
 }
 
-fn node_of(host: HostId) -> Node {
+pub(super) fn node_of(host: HostId) -> Node {
     Node { id: id_of(host), addrs: vec![addr_of(host)], meta: Vec::new() }
 }
 
@@ -151,14 +153,19 @@ impl Scenario for MembersScenario {
             "latency": network.latency.to_string(), "loss": network.loss, "duplicate": network.duplicate,
             "reorder": network.reorder, "faults": conditions.faults,
         });
-        let checker = MembersChecker::new(nodes as usize);
-        Ok(Setup { sim, checker, faults_for, converge_within: CONVERGE_WITHIN, settings })
+        let operator = if group.remembers { None } else { Some(0) };
+        let checker = MembersChecker { nodes: vec![Watched::default(); nodes as usize], operator };
+        let converge_within = CONVERGE_PERIODS * self.preset.settings().probe_interval;
+        Ok(Setup { sim, checker, faults_for, converge_within, settings })
     }
 }
 
 /// Watches all nodes.
 pub struct MembersChecker {
     nodes: Vec<Watched>,
+    /// A group that does not remember who was there heals no partition by itself: somebody joins it together again
+    /// when the faults have stopped (SF-7), and so often has.
+    operator: Option<u64>,
 }
 
 /// What one node has told in its present life.
@@ -169,10 +176,6 @@ struct Watched {
 }
 
 impl MembersChecker {
-    fn new(nodes: usize) -> Self {
-        Self { nodes: vec![Watched::default(); nodes] }
-    }
-
     fn told(&mut self, host: HostId, id: Id, incarnation: Incarnation) -> Verdict {
         if id == id_of(host) {
             return Err(Violation::new(format!("{host} speaks of itself as of somebody else")));
@@ -229,6 +232,17 @@ impl Checker<Swim> for MembersChecker {
             }
         }
         Ok(())
+    }
+
+    fn on_calm(&mut self, sim: &Sim<Swim>) {
+        let Some(joins) = &mut self.operator else { return };
+        let addrs = vec![addr_of(HostId::new(0))];
+        for host in sim.hosts().skip(1) {
+            // Numbers that no other command has.
+            let request = RequestId(u64::MAX - *joins);
+            *joins += 1;
+            sim.inject(Step::Command(host, request, swim::Command::Join { addrs: addrs.clone() }));
+        }
     }
 
     fn converged(&mut self, sim: &Sim<Swim>) -> Result<(), String> {

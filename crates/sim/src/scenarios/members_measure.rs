@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use annulus_core::swim::{self, Preset, Swim};
-use annulus_core::{Id, Rng};
+use annulus_core::{Id, RequestId, Rng};
 use serde::Serialize;
 
 use super::members::{Group, id_of};
@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::disk::DiskFate;
 use crate::fault::Fault;
 use crate::host::HostId;
-use crate::observer::{Observer, Verdict, Violation};
+use crate::observer::{Datagram, Observer, Passage, Verdict, Violation};
 use crate::sim::{Sim, stream_of};
 
 /// What is done to the group.
@@ -81,8 +81,11 @@ pub struct Measured {
     pub converged: bool,
     /// From the end of what was done until everyone did, in seconds.
     pub converged_seconds: Option<f64>,
-    /// The longest time a living member stayed unprobed by a node, in periods.
+    /// The longest time a node let pass from one probe of a living member to the next, in periods; 0 of groups too
+    /// large to be watched that closely.
     pub unprobed_periods_max: u32,
+    /// How many broadcasts of applications found the queue full.
+    pub broadcasts_refused: u64,
     /// The hash of everything that happened.
     pub trace_hash: String,
 }
@@ -113,7 +116,7 @@ impl Measure {
             sim.add_host();
         }
         let mut world =
-            World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(interval) };
+            World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(self.nodes) };
         // Just before a period begins.
         let warm = interval * WARM_PERIODS - Duration::from_millis(1);
         self.prepare(&mut sim, &mut world, warm);
@@ -127,6 +130,7 @@ impl Measure {
         let per = f64::from(self.nodes) * seconds.max(1e-9);
         let stats = sim.stats();
         let watch = world.watch;
+        let seconds_since_start = sim.elapsed();
         Ok(Measured {
             first_suspect_periods: watch.suspected(interval, self.aligned),
             first_dead_seconds: watch.deaths.values().filter_map(|death| death.first_dead).collect(),
@@ -135,9 +139,10 @@ impl Measure {
             false_dead: watch.false_dead,
             messages_rate: (stats.datagrams_sent - before.datagrams_sent) as f64 / per,
             bytes_rate: (stats.datagram_bytes_sent - before.datagram_bytes_sent) as f64 / per,
-            converged: is_true(&sim).is_ok(),
+            converged: settled.is_some(),
             converged_seconds: settled,
-            unprobed_periods_max: unprobed_max(&sim),
+            unprobed_periods_max: watch.probes.longest(seconds_since_start, &watch.deaths, interval),
+            broadcasts_refused: watch.broadcasts_refused,
             trace_hash: sim.trace_hash().to_string(),
         })
     }
@@ -241,14 +246,21 @@ struct Death {
 /// Watches all nodes.
 struct Watch {
     deaths: BTreeMap<Id, Death>,
-    interval: Duration,
+    probes: Probes,
     false_suspects: u64,
     false_dead: u64,
+    broadcasts_refused: u64,
 }
 
 impl Watch {
-    fn new(interval: Duration) -> Self {
-        Self { deaths: BTreeMap::new(), interval, false_suspects: 0, false_dead: 0 }
+    fn new(nodes: u32) -> Self {
+        Self {
+            deaths: BTreeMap::new(),
+            probes: Probes::new(nodes),
+            false_suspects: 0,
+            false_dead: 0,
+            broadcasts_refused: 0,
+        }
     }
 
     fn crashed(&mut self, host: HostId, at: Duration, survivors: usize) {
@@ -277,7 +289,6 @@ impl Watch {
 
 impl Observer<Swim> for Watch {
     fn on_event(&mut self, sim: &Sim<Swim>, host: HostId, event: &swim::Event) -> Verdict {
-        debug_assert!(!self.interval.is_zero(), "a period takes time");
         match event {
             swim::Event::MemberSuspected { id, by, .. } if *by == id_of(host) => {
                 match self.deaths.get_mut(id) {
@@ -301,34 +312,78 @@ impl Observer<Swim> for Watch {
         }
         Ok(())
     }
+
+    fn on_reply(&mut self, _: &Sim<Swim>, _: HostId, _: RequestId, reply: &swim::Reply) -> Verdict {
+        self.broadcasts_refused += u64::from(*reply == swim::Reply::Full);
+        Ok(())
+    }
+
+    fn on_datagram(&mut self, sim: &Sim<Swim>, datagram: Datagram<'_>) -> Passage {
+        self.probes.see(sim.elapsed(), &datagram);
+        Passage::Pass
+    }
+}
+
+/// Who probed whom last, and the longest that anybody let pass. A probe for somebody else counts like one's own.
+struct Probes {
+    /// By prober and by target; empty if there are too many.
+    last: Vec<Vec<Duration>>,
+    longest: Duration,
+    numbers: BTreeMap<Id, usize>,
+}
+
+/// Groups up to this size are watched probe by probe.
+const WATCHED_MAX: u32 = 300;
+
+impl Probes {
+    fn new(nodes: u32) -> Self {
+        let nodes = if nodes <= WATCHED_MAX { nodes as usize } else { 0 };
+        let numbers = (0..nodes).map(|number| (id_of(HostId::new(number as u32)), number)).collect();
+        Self { last: vec![vec![Duration::ZERO; nodes]; nodes], longest: Duration::ZERO, numbers }
+    }
+
+    fn see(&mut self, now: Duration, datagram: &Datagram<'_>) {
+        let Some(of) = self.last.get_mut(datagram.host.index()) else { return };
+        let Ok((_, messages)) = swim::Head::read(datagram.bytes) else { return };
+        let ping = messages.flatten().find_map(|message| match message {
+            swim::Message::Ping { to, .. } => Some(to),
+            _ => None,
+        });
+        if let Some(target) = ping.and_then(|to| self.numbers.get(&to)) {
+            self.longest = self.longest.max(now - of[*target]);
+            of[*target] = now;
+        }
+    }
+
+    /// The longest of all, up to now, in periods; who crashed is left out.
+    fn longest(&self, now: Duration, deaths: &BTreeMap<Id, Death>, interval: Duration) -> u32 {
+        let gone =
+            |number: &usize| self.numbers.iter().any(|(id, at)| at == number && deaths.contains_key(id));
+        let gone: Vec<usize> = (0..self.last.len()).filter(gone).collect();
+        let mut longest = self.longest;
+        for (prober, of) in self.last.iter().enumerate().filter(|(prober, _)| !gone.contains(prober)) {
+            let targets = of.iter().enumerate().filter(|(to, _)| *to != prober && !gone.contains(to));
+            longest = targets.map(|(_, last)| now - *last).fold(longest, Duration::max);
+        }
+        (longest.as_secs_f64() / interval.as_secs_f64()).round() as u32
+    }
 }
 
 /// Whether every node that is up knows who is up and who is not.
 fn is_true(sim: &Sim<Swim>) -> Result<(), String> {
-    let up: Vec<HostId> = sim.hosts().filter(|host| sim.machine(*host).is_some()).collect();
-    for host in &up {
-        let Some(machine) = sim.machine(*host) else { continue };
-        // Everyone who is up and nobody else: equal numbers, and each of the first among the second.
+    let mut up: Vec<Id> = sim.machines().map(|(_, machine)| machine.id()).collect();
+    up.sort_unstable();
+    for (host, machine) in sim.machines() {
         let members = machine.members();
         if members.live() != up.len() {
             return Err(format!("{host} knows {} of {}", members.live(), up.len()));
         }
-        for other in &up {
-            if members.member(id_of(*other)).is_none_or(|member| !member.state().is_live()) {
-                return Err(format!("{host} does not know {other}"));
-            }
+        // Both in order of ids: one walk compares them, however many there are.
+        let live = members.iter().filter(|(_, member)| member.state().is_live());
+        let wrong = live.zip(&up).find(|((_, member), id)| member.id() != **id);
+        if let Some((_, id)) = wrong {
+            return Err(format!("{host} does not know {id}"));
         }
     }
     Ok(())
-}
-
-/// The longest that a live member has been waiting for a ping of a node, in periods of that node, at the end.
-fn unprobed_max(sim: &Sim<Swim>) -> u32 {
-    let waits = sim.machines().flat_map(|(_, machine)| {
-        let period = machine.period();
-        let live = machine.members().iter().filter(|(_, member)| member.state().is_live());
-        let others = live.filter(move |(_, member)| member.id() != machine.id());
-        others.map(move |(_, member)| period - member.last_sent())
-    });
-    waits.max().unwrap_or(0)
 }

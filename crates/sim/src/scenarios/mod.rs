@@ -2,6 +2,7 @@
 
 pub mod members;
 pub mod members_measure;
+pub mod members_truth;
 pub mod mesh;
 pub mod ping;
 pub mod route;

@@ -1,5 +1,7 @@
 //! Errors of the API: a code for programs, a sentence for people, and what to do.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -36,6 +38,11 @@ impl ApiError {
         Self { status: status.as_u16(), code, message: message.into(), hint: hint.into() }
     }
 
+    /// As it stands in the body of a response.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::json!({ "error": self }).to_string()
+    }
+
     /// The node has ended or is about to.
     pub(crate) fn stopping() -> Self {
         Self::new(
@@ -52,7 +59,7 @@ impl ApiError {
             StatusCode::NOT_FOUND,
             "no_such_service",
             format!("this agent does not run {name}"),
-            format!("start it with --services {name}"),
+            format!("start it with {name} in its list of --services (node.services)"),
         )
     }
 }
@@ -81,6 +88,9 @@ pub(crate) async fn wrong_method(uri: Uri) -> ApiError {
     )
 }
 
+/// How long a body may take: enough for the largest over a slow line.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A JSON body; one that cannot be read is refused in the form of all errors.
 pub(crate) struct JsonBody<T>(pub(crate) T);
 
@@ -89,9 +99,16 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequest<
 
     async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, ApiError> {
         use axum::extract::rejection::JsonRejection;
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(value)) => Ok(Self(value)),
-            Err(rejection) => {
+        let read = tokio::time::timeout(BODY_TIMEOUT, Json::<T>::from_request(request, state));
+        match read.await {
+            Err(_) => Err(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "body_too_slow",
+                "the body did not come in time",
+                "send it without pauses, or less of it",
+            )),
+            Ok(Ok(Json(value))) => Ok(Self(value)),
+            Ok(Err(rejection)) => {
                 let (code, hint) = match &rejection {
                     JsonRejection::BytesRejection(_) => {
                         ("body_too_large", "send less, or raise http.body_bytes_max")

@@ -24,10 +24,13 @@ fn admit(api: &Api, request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     match &api.token {
         Some(token) => check_token(headers, token)?,
-        None => check_host(headers)?,
+        None => check_host(request)?,
     }
     if request.method() != Method::GET && request.method() != Method::HEAD {
         check_same_site(headers)?;
+    }
+    // A page of another site can send no other method that changes something without asking first.
+    if request.method() == Method::POST {
         check_content_type(headers)?;
     }
     Ok(())
@@ -48,22 +51,26 @@ fn check_token(headers: &HeaderMap, token: &str) -> Result<(), ApiError> {
 
 /// Without a token, a request must name the agent by its address: a name could be one that an attacker has pointed
 /// at loopback.
-fn check_host(headers: &HeaderMap) -> Result<(), ApiError> {
-    let host = text(headers, header::HOST).unwrap_or_default();
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    let is_loopback = name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
-    if is_loopback || name == "localhost" {
-        return Ok(());
-    }
+fn check_host(request: &Request) -> Result<(), ApiError> {
+    let named = request.headers().get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let mut named = named.chain(request.uri().authority().map(axum::http::uri::Authority::as_str)).peekable();
+    let wrong = if named.peek().is_none() { Some("") } else { named.find(|host| !is_loopback(host)) };
+    let Some(host) = wrong else { return Ok(()) };
     Err(ApiError::new(
         StatusCode::FORBIDDEN,
         "wrong_host",
         format!("{host:?} is not a name of this agent"),
         "ask it by its IP address or as localhost",
     ))
+}
+
+/// Whether a host, with or without a port, is this machine whatever a name server says.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
 /// A browser tells with every request that changes something which site made it.
@@ -84,6 +91,7 @@ fn check_same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
+/// A page of another site can send forms and plain text without asking, but neither JSON nor a PUT of bytes.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let kind = text(headers, header::CONTENT_TYPE).unwrap_or_default();
     if kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json")) {

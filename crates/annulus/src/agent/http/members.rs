@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use annulus_core::Id;
 use annulus_core::node::{Command, PartCommand, PartEvent, Reply};
-use annulus_core::swim::{self, MemberStatus, Tags};
+use annulus_core::swim::{self, MemberStatus, Tags, TagsError};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -55,6 +55,9 @@ struct MemberInfo {
     incarnation: swim::Incarnation,
     /// The measured round-trip time.
     rtt_ms: Option<f64>,
+    /// The ports of its other services, by name, and its address in the mesh as `nid`.
+    #[schema(value_type = BTreeMap<String, Value>)]
+    services: swim::Services,
     /// What else it tells of itself.
     tags: BTreeMap<String, String>,
     /// Whether it is the agent that answers.
@@ -195,6 +198,7 @@ struct MemberRequest {
 /// Take a member that will not come back for one that left.
 #[utoipa::path(post, path = "/v1/force-leave", request_body = MemberRequest, responses(
     (status = 200, description = "The group will hear that it left; if it lives, it contradicts.", body = Done),
+    (status = 400, description = "It is this agent itself.", body = ErrorBody),
     (status = 404, description = "No such member is known.", body = ErrorBody),
 ))]
 async fn force_leave(
@@ -202,6 +206,14 @@ async fn force_leave(
     JsonBody(request): JsonBody<MemberRequest>,
 ) -> Result<Json<Done>, ApiError> {
     let id = resolve(&api, &request.member).await?;
+    if id == api.identity.id() {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "own_member",
+            format!("{:?} is this agent itself", request.member),
+            "to leave the group use `annulus leave`",
+        ));
+    }
     match ask(&api, swim::Command::ForceLeave { id }).await? {
         swim::Reply::Done => Ok(DONE),
         other => Err(unexpected(&other)),
@@ -222,6 +234,7 @@ struct EventRequest {
 /// Tell the application of every member something.
 #[utoipa::path(post, path = "/v1/events", request_body = EventRequest, responses(
     (status = 200, description = "It is on its way.", body = Done),
+    (status = 400, description = "It has no name that can be shown.", body = ErrorBody),
     (status = 413, description = "It does not fit a packet.", body = ErrorBody),
     (status = 503, description = "Too many events wait to be sent.", body = ErrorBody),
 ))]
@@ -234,8 +247,8 @@ async fn send_event(
         ApiError::new(
             StatusCode::BAD_REQUEST,
             "bad_name",
-            "an event needs a name of 1 to 255 bytes",
-            "give it one",
+            format!("{} bytes are no name of an event", request.name.len()),
+            "give it a name of 1 to 255 bytes without control characters",
         )
     })?;
     match ask(&api, swim::Command::Broadcast { data, wait: false }).await? {
@@ -271,6 +284,7 @@ struct TagsRequest {
 /// Change what this node tells of itself.
 #[utoipa::path(post, path = "/v1/tags", request_body = TagsRequest, responses(
     (status = 200, description = "All own tags, as they are now.", body = BTreeMap<String, String>),
+    (status = 400, description = "A key is empty or has a `=` in it, or a tag has control characters.", body = ErrorBody),
     (status = 413, description = "Name and tags take more than 512 bytes.", body = ErrorBody),
 ))]
 async fn tags(
@@ -280,16 +294,30 @@ async fn tags(
     let swim::Reply::LocalNode(own) = ask(&api, swim::Command::LocalNode).await? else {
         return Err(ApiError::stopping());
     };
+    if let Some(key) = request.set.keys().find(|key| key.is_empty() || key.contains('=')) {
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_tag",
+            format!("{key:?} is no key of a tag"),
+            "give it a name without `=`",
+        ));
+    }
     let mut tags = Tags::decode(&own.meta).unwrap_or_default();
     tags.tags.extend(request.set);
     request.remove.iter().for_each(|key| drop(tags.tags.remove(key)));
-    let meta = tags.encode().map_err(|error| {
-        ApiError::new(
+    let meta = tags.encode().map_err(|error| match error {
+        TagsError::TooLarge => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "tags_too_large",
             error.to_string(),
             "remove some tags first",
-        )
+        ),
+        TagsError::Control(_) => ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_tag",
+            error.to_string(),
+            "use characters that a terminal shows",
+        ),
     })?;
     match ask(&api, swim::Command::SetMeta { meta }).await? {
         swim::Reply::Done => Ok(Json(tags.tags)),
@@ -357,6 +385,16 @@ async fn resolve(api: &Api, text: &str) -> Result<Id, ApiError> {
     }
 }
 
+/// The address in the mesh that the member of this name tells; `None` also if members does not run here or several have
+/// the name.
+pub(super) async fn nid_of(api: &Api, name: &str) -> Option<String> {
+    let members = list(api, true).await.ok()?;
+    let told = members.iter().filter_map(|member| Tags::decode(&member.node.meta).ok());
+    let mut named = told.filter(|tags| tags.name == name);
+    let (first, second) = (named.next()?, named.next());
+    first.services.nid.filter(|_| second.is_none())
+}
+
 fn no_member(message: &str) -> ApiError {
     let hint = "`annulus members` shows names and ids; give a name, an id, or at least four digits of one";
     ApiError::new(StatusCode::NOT_FOUND, "no_such_member", message, hint)
@@ -394,6 +432,7 @@ fn shown(member: &MemberStatus) -> MemberInfo {
         state: member.state,
         incarnation: member.incarnation,
         rtt_ms: member.rtt_micros.map(super::milliseconds),
+        services: tags.services,
         tags: tags.tags,
         is_self: member.is_self,
     }

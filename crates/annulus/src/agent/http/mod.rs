@@ -8,10 +8,13 @@ mod events;
 mod guard;
 mod info;
 mod members;
+mod mesh;
 mod messages;
 mod ping;
 mod route;
+mod server;
 mod token;
+mod turn;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,6 +33,7 @@ use super::identity::Identity;
 use super::journal::Journal;
 use super::mailbox::Mailbox;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
+pub(crate) use server::serve;
 
 /// The port of the API if none is configured.
 const PORT: u16 = 7373;
@@ -86,9 +90,11 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(events::routes())
         .merge(members::routes())
         .merge(messages::routes())
+        .merge(mesh::routes())
         .merge(ping::routes())
         .merge(route::routes())
         .merge(token::routes())
+        .merge(turn::routes())
 }
 
 /// The whole API, guards included.

@@ -98,9 +98,15 @@ async fn graph(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
 /// How long to hold the token.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct HoldRequest {
+pub(super) struct HoldRequest {
     /// At most so long; the agent's own limit may be shorter.
     limit_ms: u64,
+}
+
+impl HoldRequest {
+    pub(super) fn limit(&self) -> Duration {
+        Duration::from_millis(self.limit_ms.min(HOLD_MS_MAX))
+    }
 }
 
 /// The token is here and stays.
@@ -114,8 +120,8 @@ struct HoldAnswer {
 
 /// Wait for the token and keep it, until it is released or the limit is over.
 ///
-/// If the client goes away while it waits, the token goes on when it comes. An event `token_lost` tells of a hold that
-/// ended by itself.
+/// If the client goes away while it waits, the token goes on when it comes; later it stays until the limit is over. An
+/// event `token_lost` tells of a hold that ended by itself. `POST /v1/token/turn` is a hold that ends with its client.
 #[utoipa::path(post, path = "/v1/token/hold", request_body = HoldRequest, responses(
     (status = 200, description = "The token is here and stays.", body = HoldAnswer),
     (status = 409, description = "It cannot be held.", body = ErrorBody),
@@ -124,7 +130,7 @@ async fn hold(
     State(api): State<Api>,
     JsonBody(request): JsonBody<HoldRequest>,
 ) -> Result<Json<HoldAnswer>, ApiError> {
-    let limit = Duration::from_millis(request.limit_ms.min(HOLD_MS_MAX));
+    let limit = request.limit();
     let (sender, answer) = oneshot::channel();
     // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
     tokio::spawn(async move {
@@ -134,8 +140,14 @@ async fn hold(
             let _ = ask(&api, jitterbug::Command::Release { hold }).await;
         }
     });
-    match answer.await.map_err(|_| ApiError::stopping())?? {
-        jitterbug::Reply::Held { hold, fence } => Ok(Json(HoldAnswer { hold: hold.0, fence })),
+    let (hold, fence) = held(answer.await.map_err(|_| ApiError::stopping())?)?;
+    Ok(Json(HoldAnswer { hold: hold.0, fence }))
+}
+
+/// What a hold got: its number and the fence.
+pub(super) fn held(reply: Result<jitterbug::Reply, ApiError>) -> Result<(RequestId, u64), ApiError> {
+    match reply? {
+        jitterbug::Reply::Held { hold, fence } => Ok((hold, fence)),
         jitterbug::Reply::Refused(reason) => Err(refused(reason)),
         jitterbug::Reply::NotHeld | jitterbug::Reply::Stopping => Err(ApiError::stopping()),
         other => Err(unexpected(&format!("{other:?}"))),
@@ -181,7 +193,7 @@ async fn document(api: &Api) -> Result<Document, ApiError> {
     }
 }
 
-async fn ask(api: &Api, command: jitterbug::Command<Set>) -> Result<jitterbug::Reply, ApiError> {
+pub(super) async fn ask(api: &Api, command: jitterbug::Command<Set>) -> Result<jitterbug::Reply, ApiError> {
     let command = Command { service: services::TOKEN, command: PartCommand::Token(command) };
     match api.node.command(command).await {
         Ok(Reply::Token(reply)) => Ok(reply),

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use crate::agent::user_event::{NAME_BYTES_MAX, UserEvent};
+use crate::cli::UsageError;
 use crate::cli::client::Client;
 use crate::cli::output::Output;
 
@@ -18,6 +20,15 @@ pub(crate) struct Event {
 
 impl Event {
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
+        if !UserEvent::is_name(&self.name) {
+            let bytes = self.name.len();
+            return Err(UsageError(format!(
+                "{:?} ({bytes} bytes) is no name of an event: give 1 to {NAME_BYTES_MAX} bytes without control \
+                 characters",
+                self.name.chars().take(40).collect::<String>()
+            ))
+            .into());
+        }
         let answer = client.post("/v1/events", &json!({ "name": self.name, "payload": self.payload }))?;
         output.done(&answer, &format!("{} is on its way", self.name));
         Ok(())

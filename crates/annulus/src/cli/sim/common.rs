@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use annulus_sim::{Conditions, Config, FaultPlan, Latency};
 
+/// A year: no run is longer.
+pub(super) const SECONDS_MAX: u64 = 31_536_000;
+
 /// Flags of every scenario.
 #[derive(clap::Args)]
 pub(crate) struct Common {
@@ -49,7 +52,7 @@ struct Network {
     latency: Latency,
 
     /// Up to this many microseconds more, for each datagram
-    #[arg(long, value_name = "MICROS", default_value_t = 0)]
+    #[arg(long, value_name = "MICROS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000_000))]
     jitter: u64,
 
     /// Probability that a datagram or a segment of a stream is lost

@@ -11,7 +11,7 @@ use annulus_sim::scenarios::members::MembersScenario;
 use annulus_sim::scenarios::members_measure::{Experiment, Measure, Measured};
 use serde::Serialize;
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes that know who is alive: measures how fast the dead are found, how often the living are buried, what it costs.
@@ -32,7 +32,7 @@ pub(crate) struct Members {
     nodes: u32,
 
     /// How many seconds of virtual time are watched
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     seconds: u64,
 
     /// original_swim, go_swim, lan, wan or local
@@ -228,6 +228,7 @@ struct Summary {
     messages_per_node_per_second: f64,
     bytes_per_node_per_second: f64,
     unprobed_periods_max: u32,
+    broadcasts_refused: u64,
     converged: bool,
     converged_seconds: Spread,
     trace_hash: String,
@@ -257,6 +258,7 @@ impl Summary {
             messages_per_node_per_second: mean(|run| run.messages_rate),
             bytes_per_node_per_second: mean(|run| run.bytes_rate),
             unprobed_periods_max: runs.iter().map(|run| run.unprobed_periods_max).max().unwrap_or(0),
+            broadcasts_refused: runs.iter().map(|run| run.broadcasts_refused).sum(),
             converged: runs.iter().all(|run| run.converged),
             converged_seconds: Spread::new(runs.iter().filter_map(|run| run.converged_seconds)),
             // One run: its hash. Many: the hash of their hashes.
@@ -288,7 +290,8 @@ impl Spread {
         };
         Self {
             count: values.len(),
-            mean: values.iter().sum::<f64>() / values.len().max(1) as f64,
+            // The sum of nothing is -0.0, which looks as if it meant something.
+            mean: (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64,
             p50: at(0.5),
             p99: at(0.99),
             max: at(1.0),

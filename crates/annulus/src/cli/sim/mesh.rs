@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use annulus_core::w3w::{Fault, Forward};
 use annulus_sim::scenarios::mesh::MeshScenario;
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes of a mesh that send each other messages, some of which are away and come back.
 ///
 /// Checked all the time: a message is delivered at most once; what was acknowledged is on disk; rings are ascending and
-/// bounded. Checked when the faults have stopped: everybody is connected to both its neighbours, and unless something
-/// was destroyed on the way, every message arrives.
+/// bounded. Checked when the faults have stopped: everybody is connected to both its neighbours, no single node holds the
+/// others together, and unless something was destroyed on the way, every message arrives.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim mesh --nodes 1000 --max 16 --messages 1000 --seed 7 --json
@@ -39,6 +39,10 @@ pub(crate) struct Mesh {
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, value_parser = super::common::parse_probability)]
     away: f64,
 
+    /// How many nodes die before messages are sent, and never come back
+    #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    deaths: u32,
+
     /// To whom a relay passes a message on: the nearer neighbour of its recipient, or both
     #[arg(long, default_value = "nearest", value_parser = parse_forward)]
     forward: Forward,
@@ -48,7 +52,7 @@ pub(crate) struct Mesh {
     seeds: u32,
 
     /// How many seconds of virtual time the nodes have to find their places
-    #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     settle: u64,
 
     /// Builds a fault into the nodes, to see that it is caught
@@ -67,6 +71,7 @@ impl Mesh {
             messages: self.messages,
             message_bytes: self.message_bytes,
             away: self.away,
+            deaths: self.deaths,
             forward: self.forward,
             seeds: self.seeds,
             settle_seconds: self.settle,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use annulus_core::ping::Fault;
 use annulus_sim::scenarios::ping::PingScenario;
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes that ping each other over datagrams and streams and keep a count on disk.
@@ -23,7 +23,7 @@ pub(crate) struct Ping {
     nodes: u32,
 
     /// How many seconds of virtual time faults may happen; then the nodes must converge
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     seconds: u64,
 
     /// How many others each node pings

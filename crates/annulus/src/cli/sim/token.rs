@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::process::ExitCode;
 
 use annulus_core::jitterbug::Draw;
-use annulus_sim::scenarios::token::{Preset, TokenScenario};
+use annulus_sim::scenarios::token::{Preset, Summary, TokenScenario, without_samples};
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
 /// Nodes that pass a token round a ring, as the Jitterbug protocol has it.
@@ -16,19 +16,23 @@ use super::verdict;
 ///
 /// Measured from the first holder until the faults stop: `availability` is the share of time in which somebody holds the
 /// token or is passing it, `recovery_ms` how long it was gone each time, `launches` how many restores the winner needed.
+/// With --runs the figures are those of all runs together: with --json one object, else a line for each and the figures.
+///
+/// `renew_timeout` is chosen so that it fits the number of nodes; what it was is among the settings.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim token --nodes 10 --seconds 600 --seed 7 --json
   annulus sim token --crash-holder 5 --partition 2 --loss 0.1 --seed 3 --trace -
   annulus sim token --nodes 10 --rings 2 --seconds 20 --runs 50 --json
-  annulus sim token --preset local --swarm --runs 10000")]
+  annulus sim token --nodes 12 --preset local --seconds 5 --runs 1000 --seed 1 --json
+  annulus sim token --nodes 6 --preset local --swarm --seconds 30 --runs 10000 --seed 0 --json")]
 pub(crate) struct Token {
     /// How many nodes; with --swarm, how many at most
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=60_000))]
     nodes: u32,
 
     /// How many seconds of virtual time faults may happen; then the nodes must converge
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     seconds: u64,
 
     /// The timers: lan or local
@@ -73,7 +77,21 @@ impl Token {
             conditions: self.common.conditions(),
             swarm: self.common.swarm,
         };
-        verdict::run(&self.common, &scenario, json)
+        let (many, mut summary) = (self.common.runs > 1, Summary::new());
+        let code = verdict::run_telling(&self.common, &scenario, json, |report| {
+            summary.add(report);
+            let mut report = report.clone();
+            without_samples(&mut report);
+            match (json, many) {
+                (true, true) => Ok(()),
+                (true, false) => verdict::tell_json(&report),
+                (false, _) => verdict::tell(&report, many),
+            }
+        })?;
+        if many {
+            verdict::tell_summary(&summary.to_json(), json)?;
+        }
+        Ok(code)
     }
 }
 

@@ -2,17 +2,36 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write, stderr, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use annulus_sim::{Lines, Report, Scenario};
 use anyhow::Context;
+use serde_json::Value;
 
 use super::common::Common;
+use crate::cli::UsageError;
 
 /// Runs a scenario under one seed or many. The last line of a failure is the command that repeats it.
 pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> anyhow::Result<ExitCode> {
+    let briefly = common.runs > 1;
+    run_telling(common, scenario, json, |report| if json { tell_json(report) } else { tell(report, briefly) })
+}
+
+/// The same for a scenario that has its own way to tell of a run.
+pub(super) fn run_telling<S: Scenario>(
+    common: &Common,
+    scenario: &S,
+    json: bool,
+    mut tell: impl FnMut(&Report) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdout(&common.trace) && is_stdout(&common.trace_json) {
+        return Err(
+            UsageError("only one trace can go to standard output: write the other to a file".into()).into()
+        );
+    }
     let first = common.first_seed();
     if common.seed.is_none() {
         // Before all else: a run that hangs can be repeated too.
@@ -26,8 +45,7 @@ pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> any
     let mut failures = Vec::new();
     let mut trouble = Ok(());
     let mut take = |report: Report| {
-        let told = if json { tell_json(&report) } else { tell(&report, common.runs > 1) };
-        if let Err(error) = told {
+        if let Err(error) = tell(&report) {
             trouble = Err(error);
         }
         if !report.ok {
@@ -61,13 +79,13 @@ pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> any
     Ok(ExitCode::FAILURE)
 }
 
-fn tell_json(report: &Report) -> anyhow::Result<()> {
+pub(super) fn tell_json(report: &Report) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     serde_json::to_writer(&mut out, report)?;
     Ok(writeln!(out)?)
 }
 
-fn tell(report: &Report, briefly: bool) -> anyhow::Result<()> {
+pub(super) fn tell(report: &Report, briefly: bool) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     let Report { seed, nodes, trace_hash, virtual_seconds, stats, .. } = report;
     if briefly {
@@ -93,6 +111,21 @@ fn tell(report: &Report, briefly: bool) -> anyhow::Result<()> {
         None => writeln!(out, "  converged   never")?,
     }
     writeln!(out, "  trace hash  {trace_hash}")?;
+    for (name, value) in &report.measured {
+        writeln!(out, "  {name:<24} {value}")?;
+    }
+    Ok(())
+}
+
+/// The figures of many runs.
+pub(super) fn tell_summary(summary: &Value, json: bool) -> anyhow::Result<()> {
+    let mut out = stdout().lock();
+    if json {
+        return Ok(writeln!(out, "{summary}")?);
+    }
+    for (name, value) in summary.as_object().into_iter().flatten() {
+        writeln!(out, "{name:<24} {value}")?;
+    }
     Ok(())
 }
 

@@ -216,7 +216,7 @@ fn ja_46_a_valid_tp1_restarts_the_wait_and_garbage_does_not() {
 }
 
 #[test]
-fn j_57_a_candidate_gives_up_at_the_deadline_from_accept() {
+fn j_57_jf_20_a_candidate_gives_up_at_the_deadline_from_accept() {
     let mut rig = waiter();
     let stream = offer(&mut rig, 1, 2, 77, 99);
     let list = bytes(&Message::Tp4 { nodes: vec![entry(2)] });
@@ -339,4 +339,28 @@ fn streams_of_others_and_their_data_are_bounded() {
     let stream = offer(&mut rig, 4, 2, 77, 0);
     let outcome = rig.stream(stream, StreamEvent::Data(&[0x61; 1002]));
     assert_eq!(outcome, Err(crate::wire::DecodeError::Limit("data").into()));
+}
+
+#[test]
+fn ja_53_a_flood_of_streams_from_one_place_leaves_room_for_others() {
+    let mut rig = waiter();
+    let accept = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64, last: u8| {
+        let (from, local) = (SocketAddr::new(ip(last), 50_000), SocketAddr::new(ip(1), PORT));
+        rig.stream(StreamId::accepted(n), StreamEvent::Accepted { listener: TCP, from, local }).is_ok()
+    };
+    assert_eq!((1..=100).filter(|&n| accept(&mut rig, n, 9)).count(), 4);
+    assert_eq!(rig.machine.counted().refused, 96);
+    give(&mut rig, 101, 2, 77, &[entry(2)], &counts(&[(12, 4)]));
+    assert_eq!(rig.machine.state_name(), StateName::Leader, "somebody else is heard");
+}
+
+#[test]
+fn j_6_no_limit_loses_a_node_that_was_in_the_list() {
+    let mut rig = Rig::new(node(&Config { add_set_max: 1, ..config() }));
+    rig.start();
+    let many: Vec<NodeEntry> = (2..20).map(entry).collect();
+    give(&mut rig, 1, 2, 77, &many, &counts(&[(12, 4)]));
+    give(&mut rig, 2, 3, 78, &[entry(50)], &counts(&[(13, 4)]));
+    rig.advance(SECOND);
+    assert_eq!(rig.machine.list().len(), 18 + 2, "everybody, the newcomer, and ourselves");
 }

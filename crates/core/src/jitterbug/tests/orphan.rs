@@ -48,7 +48,7 @@ fn j_25_after_a_restore_the_node_is_waiter_or_leader() {
 }
 
 #[test]
-fn j_26_a_token_may_arrive_during_a_restore() {
+fn j_26_jf_15_a_token_may_arrive_in_either_try_of_a_restore() {
     for wait in [100, 700] {
         let mut rig = started(&config());
         rig.advance(wait * MILLI);
@@ -382,4 +382,27 @@ fn members_beyond_the_broadcast_domain_are_asked_as_well() {
     rig.command(Command::Ask(vec![ip(77)]));
     rig.advance(10 * SECOND);
     assert!(rig.log.iter().any(|line| line.starts_with("Send 0:0 to 127.0.0.77:30041 01")));
+}
+
+#[test]
+fn members_that_are_many_are_asked_in_turn_and_who_cannot_be_asked_is_left_out() {
+    let mut rig = waiter();
+    let mut known: Vec<_> = (0..150_u8).map(|last| IpAddr::from([10, 0, 0, last])).collect();
+    known.extend([ip(1), "::1".parse().unwrap(), "0.0.0.0".parse().unwrap(), "224.0.0.1".parse().unwrap()]);
+    known.extend(known.clone());
+    rig.command(Command::Ask(known));
+    rig.advance(10 * SECOND);
+    rig.take_log();
+    let mut asked = std::collections::BTreeMap::new();
+    // The rest of both tries: five more questions.
+    for _ in 0..5 {
+        rig.advance(200 * MILLI);
+        let sent: Vec<String> = rig.take_log().into_iter().filter(|line| line.starts_with("Send")).collect();
+        assert_eq!(sent.len(), 64);
+        for line in sent {
+            *asked.entry(line.split(' ').nth(3).unwrap().to_owned()).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(asked.len(), 150, "everybody was asked");
+    assert!(asked.values().all(|&times| (2..=3).contains(&times)), "{asked:?}");
 }

@@ -29,6 +29,93 @@ fn s_138_presets_are_what_the_table_says() {
     assert!("lam".parse::<Preset>().unwrap_err().to_string().contains("use original_swim"));
 }
 
+/// A preset as a column of the table in the docs: every setting is in it, or this does not compile.
+fn preset_column(preset: Preset) -> [(&'static str, String); 24] {
+    let time = |value: Duration| match value.as_millis() {
+        0 => "off".to_owned(),
+        millis if millis % 1000 == 0 => format!("{} s", millis / 1000),
+        millis => format!("{millis} ms"),
+    };
+    let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
+    let kept = config(1, preset);
+    let Settings {
+        probe_interval,
+        probe_timeout,
+        indirect_probes,
+        retransmit_mult,
+        suspicion_mult,
+        suspicion_scale,
+        region_count,
+        region_probes,
+        neighbor_count,
+        neighbor_probes,
+        sorter,
+        packet_bytes_max,
+        late_tick_guard,
+        all_addrs,
+        everyone_answers,
+        buddy,
+        health_max,
+        suspicion_max_mult,
+        adaptive_timeout,
+        user_share,
+        gossip_interval,
+        gossip_nodes,
+        retry_interval,
+        sync_interval,
+        coordinate_interval,
+        dead_retention,
+    } = preset.settings();
+    let gossip = time(gossip_interval);
+    [
+        ("probe_interval", time(probe_interval)),
+        ("probe_timeout", time(probe_timeout)),
+        ("indirect_probes", indirect_probes.to_string()),
+        ("retransmit_mult", retransmit_mult.to_string()),
+        ("suspicion_mult", suspicion_mult.to_string()),
+        ("suspicion_scale", format!("{suspicion_scale:?}").to_lowercase()),
+        ("region_count, region_probes", format!("{region_count}, {region_probes}")),
+        ("neighbor_count, neighbor_probes", format!("{neighbor_count}, {neighbor_probes}")),
+        ("sorter", format!("{sorter:?}").to_lowercase()),
+        ("late_tick_guard", yes(late_tick_guard)),
+        ("all_addrs", yes(all_addrs)),
+        ("everyone_answers", yes(everyone_answers)),
+        ("buddy", yes(buddy)),
+        ("health_max (Lifeguard)", health_max.to_string()),
+        ("suspicion_max_mult (Lifeguard)", suspicion_max_mult.to_string()),
+        ("adaptive_timeout", yes(adaptive_timeout)),
+        ("user_share", user_share.map_or("none".into(), |percent| format!("{percent} %"))),
+        (
+            "gossip_interval, gossip_nodes",
+            if gossip == "off" { gossip } else { format!("{gossip}, {gossip_nodes}") },
+        ),
+        ("retry_interval", time(retry_interval)),
+        ("sync_interval", time(sync_interval)),
+        ("coordinate_interval", time(coordinate_interval)),
+        ("dead_retention", time(dead_retention)),
+        ("packet_bytes_max", packet_bytes_max.to_string()),
+        ("past_max, kept_max", format!("{}, {}", kept.past_max, kept.kept_max)),
+    ]
+}
+
+fn preset_table() -> String {
+    let columns = Preset::ALL.map(preset_column);
+    let names = Preset::ALL.map(|preset| format!("`{preset}`")).join(" | ");
+    let mut table = format!("| setting | {names} |\n|---|---|---|---|---|---|\n");
+    for row in 0..columns[0].len() {
+        let cells: Vec<&str> = columns.iter().map(|column| column[row].1.as_str()).collect();
+        table += &format!("| {} | {} |\n", columns[0][row].0, cells.join(" | "));
+    }
+    table
+}
+
+#[test]
+fn s_138_the_table_of_presets_is_what_the_code_does() {
+    let docs = include_str!("../../../../../docs/spec/swim.md");
+    let table = preset_table();
+    assert!(docs.contains(&table), "put this into docs/spec/swim.md under Presets:\n{table}");
+}
+
 fn term() -> suspicions::Term {
     suspicions::Term { least: 4 * SECOND, most: 24 * SECOND, enough: 2 }
 }

@@ -227,6 +227,23 @@ fn s_76_a_user_message_is_told_once_and_passed_on() {
     assert!(told[0].1.contains(&format!("from: {:?}", id(7))) && told[0].1.contains("Sequence(41)"));
 }
 
+/// What an originator said in an earlier life may still be under way when it has spoken in the next one: found by
+/// the swarm, seed 1271.
+#[test]
+fn s_76_a_message_of_an_earlier_life_is_not_told_twice() {
+    let mut seen = users::Seen::new(2);
+    let (first, second) = (Sequence(1 << 30), Sequence(3 << 30));
+    assert!(seen.take(id(1), first) && seen.take(id(1), second));
+    assert!(!seen.take(id(1), first), "it is under way still");
+    assert!(!seen.take(id(1), second));
+    assert!(seen.take(id(1), first.next()), "but what was not heard is news");
+    // More lives than are remembered: the oldest is forgotten, and nothing grows.
+    for life in 1..=8 {
+        assert!(seen.take(id(1), Sequence(life << 21)));
+    }
+    assert!(seen.take(id(1), second));
+}
+
 #[test]
 fn s_76_repeats_are_known_over_a_window_and_a_restart_begins_anew() {
     let mut seen = users::Seen::new(2);

@@ -52,7 +52,9 @@ fn full() -> OwnContents {
     let addrs = [addr(2), "[2001:db8::7]:7000".parse().unwrap()];
     OwnContents::new(
         &addrs,
-        &Tags { name: "node-2".into(), tags: [("dc".into(), "east".into())].into() }.encode().unwrap(),
+        &Tags { name: "node-2".into(), tags: [("dc".into(), "east".into())].into(), ..Tags::default() }
+            .encode()
+            .unwrap(),
     )
     .unwrap()
 }
@@ -78,7 +80,7 @@ fn s_51_the_bytes_are_those_of_the_vectors() {
         ("a short length in long form", "80050300000006", DecodeError::Field("length")),
         ("a ping cut short", "050000000003", DecodeError::Truncated),
         ("an ack too long", "06030000000600", DecodeError::Trailing),
-        ("a flag that does not exist", "0e0100000003000000000000000504", DecodeError::Field("flags")),
+        ("a flag that does not exist", "0d01000000030400000000000005", DecodeError::Field("flags")),
         (
             "an address of no kind",
             "1a06000000000100000000000000000000000000000100000000 05".trim(),
@@ -141,16 +143,28 @@ fn contents_have_one_form() {
 
 #[test]
 fn s_7_name_and_tags_are_metadata() {
-    let tags = Tags { name: "n".into(), tags: [("a".into(), "1".into()), ("b".into(), "2".into())].into() };
-    assert_eq!(Tags::decode(&tags.encode().unwrap()), Ok(tags));
+    let services =
+        Services { route: Some(22_001), mesh: Some(22_000), nid: Some("0f".repeat(32)), token: None };
+    for services in [Services::default(), services] {
+        let tags = [("a".into(), "1".into()), ("b".into(), "2".into())].into();
+        let tags = Tags { name: "n".into(), services, tags };
+        assert_eq!(Tags::decode(&tags.encode().unwrap()), Ok(tags));
+    }
+    let later = b"\x01\x01n\x00\x12route=9 dance=high\x01a\x011";
+    let later = Tags::decode(later).unwrap();
+    assert_eq!(later.services, Services { route: Some(9), ..Services::default() }, "dance is left out");
+    assert_eq!(later.tags, [("a".into(), "1".into())].into());
     assert_eq!(Tags::decode(&[]), Ok(Tags::default()));
     assert_eq!(Tags::decode(b"\x01\x00\x01b\x00\x01a\x00"), Err(DecodeError::Field("tags")), "out of order");
     assert_eq!(Tags::decode(b"other"), Err(DecodeError::Version));
     let large = Tags {
         name: "n".repeat(200),
         tags: [("k".into(), "v".repeat(255)), ("l".into(), "v".repeat(99))].into(),
+        ..Tags::default()
     };
-    assert_eq!(large.encode(), Err(TagsTooLarge));
+    assert_eq!(large.encode(), Err(TagsError::TooLarge));
+    let rude = Tags { name: "\u{1b}[2Jroot".into(), ..Tags::default() };
+    assert_eq!(rude.encode(), Err(TagsError::Control(rude.name)));
 }
 
 #[test]

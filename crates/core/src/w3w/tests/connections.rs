@@ -413,6 +413,23 @@ fn ma_39_two_full_neighbours_find_room_for_each_other() {
 }
 
 #[test]
+fn ma_24_an_invitation_that_overtakes_the_refusal_is_followed() {
+    let mut desk = Desk::with_max(4);
+    desk.hear(&here(0x95)).unwrap();
+    let first = desk.dialled().unwrap();
+    desk.rig.stream(first, StreamEvent::Connected { local: addr(1) }).unwrap();
+    desk.rig.take_log();
+    // It has refused us and tells us of itself; the datagram is here before the reset.
+    desk.hear(&here(0x95)).unwrap();
+    assert_eq!(desk.dialled(), None, "one dial at a time");
+    desk.close(first);
+    let second = desk.dialled().expect("it calls again");
+    desk.rig.take_log();
+    desk.close(second);
+    assert_eq!(desk.dialled(), None, "once");
+}
+
+#[test]
 fn m_46_a_broken_connection_leaves_the_ring() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(2);

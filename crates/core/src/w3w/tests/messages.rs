@@ -114,10 +114,11 @@ fn ma_40a_what_was_seen_is_remembered_as_long_as_a_copy_can_wait() {
     let stream = desk.call(0x10);
     let message = to_us(&desk, 0x77, b"once");
     desk.message(stream, &message);
-    desk.rig.advance(Duration::from_secs(3599));
+    // A copy that set out half a minute after the first and waited as long as it may.
+    desk.rig.advance(Duration::from_secs(3630));
     desk.message(stream, &message);
     assert_eq!(desk.rig.machine.counted().messages_delivered, 1);
-    desk.rig.advance(Duration::from_secs(3601));
+    desk.rig.advance(Duration::from_secs(3661));
     desk.message(stream, &message);
     assert_eq!(
         desk.rig.machine.counted().messages_delivered,
@@ -501,7 +502,10 @@ impl Subject for Meshing {
     type M = Mesh;
 
     fn machine(&self) -> Mesh {
-        Mesh::new(&Config { seeds: vec![ip(2)], peers_max: 4, peers_min: 2, ..config() }, [7; 32]).unwrap()
+        // Everything is over within the hour that the contract lets pass.
+        let expiry = Duration::from_secs(600);
+        let config = Config { seeds: vec![ip(2)], peers_max: 4, peers_min: 2, expiry, ..config() };
+        Mesh::new(&config, [7; 32]).unwrap()
     }
 
     fn live(&self, rig: &mut Rig<Mesh>) {

@@ -330,11 +330,11 @@ fn a_file_arrives_in_blocks_with_breaks_and_a_receipt() {
         }
         for event in core::mem::take(&mut group.members[0].events) {
             match event {
-                Event::BlockWanted { file: wanted, index } if group.members[0].is_up => {
+                Event::BlockWanted { file: wanted, index, .. } if group.members[0].is_up => {
                     assert_eq!(wanted, file);
                     supplied += 1;
                     let bytes = bytes.chunks(4096).nth(index as usize).unwrap().to_vec();
-                    group.ask(0, Command::Supply { file, index, bytes });
+                    group.ask(0, Command::Supply { to, file, index, bytes });
                 }
                 Event::FileDelivered { .. } => {
                     let got = (0..74).map(|index| {

@@ -7,6 +7,7 @@ use annulus_core::RequestId;
 use annulus_core::w3w::{BLOCKS, Event, Key, Mesh, Nid, Reply};
 use serde_json::{Map, Value, json};
 
+use super::graph::cut_nodes;
 use super::trails::Trails;
 use super::{MeshScenario, World};
 use crate::disk::DiskFate;
@@ -34,6 +35,8 @@ pub struct MeshChecker {
     duplicates: u64,
     /// Hosts that may deliver again: what they remembered is lost.
     forgetful: BTreeSet<HostId>,
+    /// Hosts that have died for good.
+    pub(super) dead: BTreeSet<HostId>,
     peers_max: usize,
     quiet: (Duration, Duration),
     here: (Option<u64>, Option<u64>),
@@ -41,6 +44,8 @@ pub struct MeshChecker {
     /// HEREs sent by machines that are gone.
     here_gone: u64,
     neighbours_exact: bool,
+    /// How many nodes each held the rest together, before and after.
+    cut_nodes: usize,
 }
 
 impl MeshChecker {
@@ -59,12 +64,14 @@ impl MeshChecker {
             hops: Vec::new(),
             duplicates: 0,
             forgetful: BTreeSet::new(),
+            dead: BTreeSet::new(),
             peers_max: world.peers_max,
             quiet: (quiet_from, quiet_until),
             here: (None, None),
             is_gentle,
             here_gone: 0,
             neighbours_exact: false,
+            cut_nodes: 0,
         }
     }
 
@@ -135,6 +142,21 @@ impl MeshChecker {
     }
 }
 
+/// Each node without which the others would not all be connected; `None` if they are not.
+fn cut_by(sim: &Sim<Mesh>) -> Option<Vec<HostId>> {
+    let hosts: Vec<HostId> = sim.machines().map(|(host, _)| host).collect();
+    let index: BTreeMap<Nid, usize> =
+        sim.machines().enumerate().map(|(index, (_, mesh))| (mesh.nid(), index)).collect();
+    let mut peers = vec![Vec::new(); hosts.len()];
+    for (one, (_, mesh)) in sim.machines().enumerate() {
+        for other in mesh.peers().iter().filter_map(|peer| index.get(&peer.nid).copied()) {
+            peers[one].push(other);
+            peers[other].push(one);
+        }
+    }
+    Some(cut_nodes(&peers)?.into_iter().map(|index| hosts[index]).collect())
+}
+
 /// Who is not connected to its neighbour, or that all are not connected to each other.
 fn ring_fault(sim: &Sim<Mesh>) -> Option<String> {
     let order: BTreeMap<Nid, (HostId, &Mesh)> =
@@ -202,6 +224,7 @@ impl Checker<Mesh> for MeshChecker {
         if at >= self.quiet.1 && self.here.1.is_none() {
             self.here.1 = Some(self.here_sent(sim));
             self.neighbours_exact = ring_fault(sim).is_none();
+            self.cut_nodes = cut_by(sim).map_or(sim.len(), |cut| cut.len());
         }
         if at.as_secs().is_multiple_of(10) { self.check_rings(sim) } else { Ok(()) }
     }
@@ -209,7 +232,8 @@ impl Checker<Mesh> for MeshChecker {
     fn on_calm(&mut self, _: &Sim<Mesh>) {}
 
     fn converged(&mut self, sim: &Sim<Mesh>) -> Result<(), String> {
-        if let Some(host) = sim.hosts().find(|host| sim.state(*host) != HostState::Up) {
+        let is_missing = |host: &HostId| sim.state(*host) != HostState::Up && !self.dead.contains(host);
+        if let Some(host) = sim.hosts().find(is_missing) {
             return Err(format!("{host} is down"));
         }
         if self.is_gentle
@@ -222,6 +246,15 @@ impl Checker<Mesh> for MeshChecker {
             return Err(fault);
         }
         self.neighbours_exact = true;
+        match cut_by(sim) {
+            None => return Err(String::from("the nodes are not all connected")),
+            Some(cut) => {
+                self.cut_nodes = cut.len();
+                if let Some(host) = cut.first() {
+                    return Err(format!("without {host} the others would not all be connected"));
+                }
+            }
+        }
         let hosts: Vec<HostId> = sim.hosts().collect();
         hosts.into_iter().try_for_each(|host| self.check_disk(sim, host)).map_err(|violation| violation.text)
     }
@@ -248,6 +281,7 @@ impl Checker<Mesh> for MeshChecker {
             "sends_per_message": of(self.trails.sends(), self.expected.len()),
             "here_per_node_per_minute": here,
             "ring_neighbours_exact": self.neighbours_exact,
+            "cut_nodes": self.cut_nodes,
         });
         measured.as_object().cloned().unwrap_or_default()
     }

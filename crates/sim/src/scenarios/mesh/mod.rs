@@ -7,10 +7,11 @@
 //! - A block whose sender was told that it is safe is on the disk at every start after that, and every block hashes to
 //!   its key (MF-17).
 //! - Rings are ascending and no larger than their limit and one (MF-12).
-//! - When the faults have stopped, the rings become exact: everybody is connected to both its neighbours, and all are
-//!   connected. If nothing was lost on the way, every message arrives.
+//! - When the faults have stopped, the rings become exact: everybody is connected to both its neighbours, and no
+//!   single node holds the rest together. If nothing was lost on the way, every message arrives.
 
 mod checker;
+mod graph;
 mod trails;
 
 use core::time::Duration;
@@ -57,6 +58,8 @@ pub struct MeshScenario {
     pub message_bytes: usize,
     /// Which part of the nodes is away when the messages are sent.
     pub away: f64,
+    /// How many nodes die when the others have found their places, and never come back.
+    pub deaths: u32,
     /// To whom relays pass messages on.
     pub forward: Forward,
     /// How many random others each node knows at first.
@@ -79,6 +82,7 @@ impl Default for MeshScenario {
             messages: 100,
             message_bytes: 0,
             away: 0.0,
+            deaths: 0,
             forward: Forward::Nearest,
             seeds: 3,
             settle_seconds: 1800,
@@ -134,10 +138,13 @@ impl Scenario for MeshScenario {
             world.conditions.faults == FaultPlan::default() && world.conditions.config.disk.failure == 0.0;
         let mut checker = MeshChecker::new(self, &world, settled.saturating_sub(QUIET), settled, is_gentle);
         let away = self.send_away(&mut sim, &mut rng, &world, settled);
-        self.send(&mut sim, &mut rng, settled, &away, &mut checker, seed);
+        let dead = self.let_die(&mut sim, &mut rng, &away, settled);
+        checker.dead = dead.iter().copied().collect();
+        self.send(&mut sim, &mut rng, settled, (&away, &dead), &mut checker, seed);
         world.conditions.faults.schedule(seed, &mut sim, faults_for);
         let settings = json!({
             "max": peers_max, "messages": self.messages, "away": world.away, "seeds": self.seeds,
+            "deaths": self.deaths,
             "forward": if self.forward == Forward::Both { "both" } else { "nearest" },
             "settle_seconds": self.settle_seconds, "swarm": self.swarm,
             "loss": world.conditions.config.network.loss, "faults": world.conditions.faults,
@@ -176,16 +183,28 @@ impl MeshScenario {
         hosts
     }
 
+    /// Ends some of those who stay, for good; who they are.
+    fn let_die(&self, sim: &mut Sim<Mesh>, rng: &mut Rng, away: &[HostId], settled: Duration) -> Vec<HostId> {
+        let mut hosts: Vec<HostId> = sim.hosts().filter(|host| !away.contains(host)).collect();
+        rng.shuffle(&mut hosts);
+        // Two have to be left to send to each other.
+        hosts.truncate((self.deaths as usize).min(hosts.len().saturating_sub(2)));
+        for &host in &hosts {
+            sim.at(settled, Fault::Crash { host, power: false, disk: DiskFate::UnsyncedLost });
+        }
+        hosts
+    }
+
     fn send(
         &self,
         sim: &mut Sim<Mesh>,
         rng: &mut Rng,
         settled: Duration,
-        away: &[HostId],
+        (away, dead): (&[HostId], &[HostId]),
         checker: &mut MeshChecker,
         seed: u64,
     ) {
-        let all: Vec<HostId> = sim.hosts().collect();
+        let all: Vec<HostId> = sim.hosts().filter(|host| !dead.contains(host)).collect();
         let present: Vec<HostId> = all.iter().copied().filter(|host| !away.contains(host)).collect();
         for number in 0..self.messages {
             let (Some(&from), Some(&to)) = (rng.pick(&present), rng.pick(&all)) else { return };

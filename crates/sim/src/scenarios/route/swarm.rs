@@ -206,7 +206,7 @@ impl RouteChecker {
 impl Observer<Pastry> for RouteChecker {
     fn on_event(&mut self, _: &Sim<Pastry>, host: HostId, event: &Event) -> Verdict {
         let Event::Delivered { payload, .. } = event else { return Ok(()) };
-        let number = payload.as_slice().try_into().map(u32::from_be_bytes).unwrap_or(u32::MAX) as usize;
+        let number = payload.as_slice().try_into().map_or(u32::MAX, u32::from_be_bytes) as usize;
         let owner = self.sent.get(number).and_then(|sent| self.owner(sent.key));
         let Some(sent) = self.sent.get_mut(number) else {
             return Err(Violation::new(format!("{host} delivered message {number}, which nobody sent")));

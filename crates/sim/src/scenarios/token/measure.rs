@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::summary::samples;
 use crate::host::HostId;
 
 /// The token's life, as told by the events of all nodes.
@@ -84,17 +85,25 @@ impl Measure {
             "merges": self.merges,
             "coin_drops": self.drops,
         });
-        let Value::Object(json) = json else { unreachable!("it is written as an object") };
+        let Value::Object(mut json) = json else { unreachable!("it is written as an object") };
+        json.append(&mut samples(
+            &self.won_after,
+            &self.recoveries,
+            self.lost.as_secs_f64() * 1000.0,
+            lived.as_secs_f64() * 1000.0,
+            self.passes,
+            until.as_secs_f64(),
+        ));
         json
     }
 }
 
-fn mean(samples: &[f64]) -> f64 {
+pub(super) fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len().max(1) as f64
 }
 
 /// The smallest sample that so many are not above.
-fn quantile(samples: &[f64], part: f64) -> f64 {
+pub(super) fn quantile(samples: &[f64], part: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let place = (sorted.len() as f64 * part).ceil() as usize;

@@ -11,6 +11,7 @@
 
 mod checker;
 mod measure;
+mod summary;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use annulus_core::jitterbug::{Config, Draw, HostId as TokenHost, Jitterbug, Ledg
 use serde_json::json;
 
 pub use checker::TokenChecker;
+pub use summary::{Summary, without_samples};
 
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;

@@ -131,6 +131,43 @@ fn jf_2_and_jf_3_a_leader_killed_before_the_fin_leaves_the_candidate_as_it_was()
 }
 
 #[test]
+fn jf_4_a_pass_that_outlasts_its_deadline_leaves_one_leader() {
+    // A line on which the data takes longer than a pass may: the leader resets, and the candidate has nothing.
+    let mut setup = local(3).setup(4).expect("a world");
+    let sim = &mut setup.sim;
+    sim.run_for(5 * SECOND, &mut setup.checker).expect("nothing is violated");
+    for n in 0..60 {
+        let set = Set { key: format!("key {n}"), value: "x".repeat(4000).into() };
+        sim.command(HostId::new(0), Command::Change(set));
+    }
+    sim.config_mut().network.bandwidth = Some(400_000);
+    let mut watch = LeadersPerToken { checker: TokenChecker::new(3, false), failed: 0 };
+    sim.run_for(20 * SECOND, &mut watch).expect("never two leaders with one id");
+    assert!(watch.failed > 5, "passes failed: {}", watch.failed);
+    sim.config_mut().network.bandwidth = None;
+    settle(sim, &mut watch, is_one);
+}
+
+/// Holds that no two nodes lead with the same token, at any event.
+struct LeadersPerToken {
+    checker: TokenChecker,
+    failed: u32,
+}
+
+impl Observer<Node> for LeadersPerToken {
+    fn on_event(&mut self, sim: &Sim<Node>, host: HostId, event: &Event) -> Verdict {
+        self.failed += u32::from(matches!(event, Event::PassFailed { .. }));
+        let mut seen = std::collections::BTreeSet::new();
+        for (host, node) in sim.machines().filter(|(_, node)| node.state_name() == StateName::Leader) {
+            if !seen.insert(node.token_id()) {
+                return Err(Violation::new(format!("{host} leads with {} too", node.token_id())));
+            }
+        }
+        self.checker.on_event(sim, host, event)
+    }
+}
+
+#[test]
 fn jf_5_a_candidate_that_dies_with_the_token_takes_no_count_with_it() {
     let faults = FaultPlan { crashes: 8, ..FaultPlan::default() };
     all_hold(&with_faults(5, faults), 0..10);
@@ -255,6 +292,40 @@ fn jf_17_a_duplicate_host_id_is_told_by_both_and_the_ring_turns() {
 }
 
 #[test]
+fn jf_21_nodes_of_both_families_are_one_ring_with_one_list() {
+    let config = local(5).config(5);
+    let mut sim = Sim::new(6, crate::config::Config::default(), move |birth| {
+        let addr = birth.addresses.first().copied().unwrap_or(birth.address);
+        let own = Config { addr, host_id: TokenHost::new(birth.host.index() as u32 + 1), ..config.clone() };
+        Jitterbug::new(&own, Ledger::new(), birth.seed).expect("the presets go together")
+    });
+    for n in 0..5_u16 {
+        let six = std::net::IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n + 1]);
+        let addresses = if n % 2 == 1 { vec![six] } else { Vec::new() };
+        sim.add_host_with(crate::host::HostSpec { addresses, ..Default::default() });
+    }
+    let mut checker = TokenChecker::new(5, false);
+    settle(&mut sim, &mut checker, is_one);
+    let hashes = |sim: &Sim<Node>| -> std::collections::BTreeSet<i32> {
+        sim.machines().map(|(_, node)| node.list().hash()).collect()
+    };
+    sim.run_for(2 * SECOND, &mut checker).expect("nothing is violated");
+    assert_eq!(hashes(&sim).len(), 1, "one list");
+    let list = sim.machine(HostId::new(0)).expect("it is up").list().nodes().to_vec();
+    assert_eq!(list.iter().filter(|node| node.addr.is_ipv6()).count(), 2);
+    // From here on no list is sent: a pass with one would be longer by its 5 bytes and 10 or 22 for each node.
+    let mut watch = meddler(5);
+    watch.on_sent = |sim, host, stream, bytes, fin| {
+        let data = sim.machine(host).map_or(0, |node| node.data().len() as u64);
+        assert!(stream.is_accepted() || !fin || bytes <= 9 + 1 + data, "TP1, TP5 and nothing between");
+    };
+    let fence = |sim: &Sim<Node>| sim.machines().filter_map(|(_, node)| node.fence()).max();
+    let before = fence(&sim);
+    sim.run_for(2 * SECOND, &mut watch).expect("nothing is violated");
+    assert!(fence(&sim) > before.map(|before| before + 30), "it goes round");
+}
+
+#[test]
 fn jf_22_wall_clocks_may_jump() {
     let faults = FaultPlan { wall_jumps: 20, ..FaultPlan::default() };
     let jumping = all_hold(&with_faults(4, faults), 0..4);
@@ -300,6 +371,31 @@ fn a_thousand_nodes_work() {
     setup.sim.run_for(Duration::from_secs(150), &mut setup.checker).expect("nothing is violated");
     let whole = setup.sim.machines().filter(|(_, node)| node.list().len() == 1000).count();
     assert!(whole > 900 && setup.checker.holders() <= 1, "{whole} know everybody");
+}
+
+#[test]
+fn many_runs_are_summed() {
+    let scenario = TokenScenario { crash_holder: 2, seconds: 20, ..local(4) };
+    let (mut summary, mut reports) = (Summary::new(), Vec::new());
+    crate::run_many(&scenario, 3, 4, 2, |report| {
+        summary.add(&report);
+        reports.push(report);
+    });
+    let sum = summary.to_json();
+    assert_eq!(
+        (&sum["runs"], &sum["ok"], &sum["tokens_final"]),
+        (&4.into(), &true.into(), &1.into()),
+        "{sum}"
+    );
+    let recoveries: u64 = reports.iter().filter_map(|r| r.measured["recovery_ms"]["count"].as_u64()).sum();
+    assert_eq!(sum["recovery_ms"]["count"].as_u64(), Some(recoveries));
+    let worst = reports.iter().map(|r| r.measured["recovery_ms"]["max"].as_f64().expect("a number"));
+    assert_eq!(sum["recovery_ms"]["max"].as_f64(), worst.reduce(f64::max));
+    let availability = sum["availability"].as_f64().expect("a number");
+    let each: Vec<f64> = reports.iter().map(|report| number(report, "availability")).collect();
+    assert!(each.iter().any(|one| *one <= availability) && each.iter().any(|one| *one >= availability));
+    without_samples(&mut reports[0]);
+    assert!(!reports[0].measured.contains_key("samples"));
 }
 
 #[test]

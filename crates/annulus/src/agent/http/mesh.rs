@@ -1,0 +1,537 @@
+//! The routes of mesh: sending, what came, what waits, and who is there.
+
+#![expect(unused_qualifications, reason = "the description of parameters is generated")]
+
+mod files;
+
+use annulus_core::node::{Command, PartCommand, Reply};
+use annulus_core::w3w::{self, DATA_BYTES_MAX, Key, Nid};
+use axum::Json;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::error::{ApiError, ErrorBody, JsonBody, QueryArgs};
+use super::{Api, members};
+use crate::agent::services;
+
+/// The largest body of a message: the longest DATA as base64, and room for what stands around it.
+const BODY_BYTES_MAX: usize = DATA_BYTES_MAX.div_ceil(3) * 4 + 4096;
+
+pub(super) fn routes() -> OpenApiRouter<Api> {
+    // A message may be longer than other requests: its own limit lies inside, and so it counts.
+    let messages = OpenApiRouter::new().routes(routes!(send)).layer(DefaultBodyLimit::max(BODY_BYTES_MAX));
+    OpenApiRouter::new()
+        .merge(messages)
+        .merge(files::routes())
+        .routes(routes!(status))
+        .routes(routes!(inbox))
+        .routes(routes!(outbox))
+        .routes(routes!(payload))
+        .routes(routes!(remove))
+        .routes(routes!(block))
+        .routes(routes!(peers))
+        .routes(routes!(known))
+        .routes(routes!(collect))
+}
+
+/// How this node is.
+#[derive(Serialize, ToSchema)]
+struct MeshStatus {
+    /// Its address in the mesh.
+    nid: String,
+    /// Where it accepts connections.
+    at: String,
+    /// How many peers are in its ring.
+    peers: usize,
+    /// Its neighbours on the ring.
+    neighbours: Vec<String>,
+    /// How many nodes are known.
+    known: usize,
+    /// Messages in the inbox.
+    inbox: usize,
+    /// Messages in the outbox.
+    outbox: usize,
+    /// Messages that wait here for a peer.
+    waiting: usize,
+    /// Messages remembered as seen.
+    seen: usize,
+    /// Blocks in the store.
+    blocks: usize,
+    /// Bytes of them.
+    bytes: u64,
+    /// The most bytes of them.
+    quota_bytes: u64,
+    /// Bytes of messages in memory.
+    memory_bytes: usize,
+}
+
+/// Who this node is in the mesh, and how it is.
+#[utoipa::path(get, path = "/v1/mesh", responses(
+    (status = 200, description = "How the node is.", body = MeshStatus),
+    (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
+))]
+async fn status(State(api): State<Api>) -> Result<Json<MeshStatus>, ApiError> {
+    let w3w::Reply::Status(status) = ask(&api, w3w::Command::Status).await? else {
+        return Err(ApiError::stopping());
+    };
+    let mut neighbours: Vec<String> = Vec::new();
+    if let Some((younger, older)) = status.neighbours {
+        neighbours.push(younger.to_string());
+        // In a ring of two both are the same node.
+        neighbours.extend((older != younger).then(|| older.to_string()));
+    }
+    Ok(Json(MeshStatus {
+        nid: status.nid.to_string(),
+        at: status.at.to_string(),
+        peers: status.peers,
+        neighbours,
+        known: status.known,
+        inbox: status.inbox,
+        outbox: status.outbox,
+        waiting: status.waiting,
+        seen: status.seen,
+        blocks: status.blocks,
+        bytes: status.bytes,
+        quota_bytes: status.quota_bytes,
+        memory_bytes: status.memory_bytes,
+    }))
+}
+
+/// A message to send.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SendRequest {
+    /// An address in the mesh, or the name of a member that tells its address.
+    to: String,
+    /// The bytes, as base64.
+    data_base64: String,
+    /// Whether the recipient is to confirm it.
+    #[serde(default)]
+    receipt: bool,
+}
+
+/// A message is safe here and on its way.
+#[derive(Serialize, ToSchema)]
+struct SendAnswer {
+    /// What its bytes are found under.
+    hash: String,
+    /// Its number in the outbox.
+    number: u64,
+    /// The address it goes to.
+    to: String,
+}
+
+/// Send bytes to a node; answered when they are safe on this one's disk.
+#[utoipa::path(post, path = "/v1/mesh/messages", request_body = SendRequest, responses(
+    (status = 200, description = "It is safe here and on its way.", body = SendAnswer),
+    (status = 400, description = "No address, or no base64.", body = ErrorBody),
+    (status = 409, description = "The same was sent to the same node a short time ago.", body = ErrorBody),
+    (status = 413, description = "It is too long.", body = ErrorBody),
+    (status = 503, description = "Too much waits already.", body = ErrorBody),
+    (status = 507, description = "The store is full or cannot be written.", body = ErrorBody),
+))]
+async fn send(
+    State(api): State<Api>,
+    JsonBody(request): JsonBody<SendRequest>,
+) -> Result<Json<SendAnswer>, ApiError> {
+    let to = resolve(&api, &request.to).await?;
+    let data = STANDARD.decode(&request.data_base64).map_err(|error| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_base64",
+            format!("data_base64 is no base64: {error}"),
+            "encode the bytes with the standard alphabet and padding",
+        )
+    })?;
+    match ask(&api, w3w::Command::Send { to, data, receipt: request.receipt }).await? {
+        w3w::Reply::Sent { number, key } => {
+            Ok(Json(SendAnswer { hash: key.to_string(), number, to: to.to_string() }))
+        }
+        other => Err(refused(&other)),
+    }
+}
+
+/// From where on to show a list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct FromQuery {
+    /// The least number; at most 1024 lines are shown at once.
+    #[serde(default)]
+    from: u64,
+}
+
+/// A message for this node.
+#[derive(Serialize, ToSchema)]
+struct InboxLine {
+    /// Its number in the inbox.
+    number: u64,
+    /// Who sent it, or claims to have.
+    from: String,
+    /// This node.
+    to: String,
+    /// What its bytes are found under.
+    hash: String,
+    /// How long it is.
+    size: u64,
+    /// When it came, in seconds since 1970.
+    received_at: u64,
+    /// Whether it is a file in several blocks.
+    is_file: bool,
+}
+
+/// What came for this node, oldest first.
+#[utoipa::path(get, path = "/v1/mesh/inbox", params(FromQuery), responses(
+    (status = 200, description = "The messages.", body = Vec<InboxLine>),
+    (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
+))]
+async fn inbox(
+    State(api): State<Api>,
+    QueryArgs(query): QueryArgs<FromQuery>,
+) -> Result<Json<Vec<InboxLine>>, ApiError> {
+    let own = api.identity.nid();
+    let line = |line: w3w::Received| InboxLine {
+        number: line.number,
+        from: line.from.to_string(),
+        to: own.clone(),
+        hash: line.key.to_string(),
+        size: line.size,
+        received_at: line.received_at,
+        is_file: line.is_file,
+    };
+    Ok(Json(received(&api, query.from).await?.into_iter().map(line).collect()))
+}
+
+/// A message from this node.
+#[derive(Serialize, ToSchema)]
+struct OutboxLine {
+    /// Its number in the outbox.
+    number: u64,
+    /// Whom it is for.
+    to: String,
+    /// What its bytes are found under.
+    hash: String,
+    /// How long they are.
+    size: u64,
+    /// When it was sent, in seconds since 1970.
+    sent_at: u64,
+    /// Whether a receipt was asked for.
+    wants_receipt: bool,
+    /// "waiting", "handed_on", "delivered", "expired" or "unknown".
+    #[schema(value_type = String)]
+    state: w3w::SentState,
+}
+
+/// What this node sent and what is known of it, oldest first.
+#[utoipa::path(get, path = "/v1/mesh/outbox", params(FromQuery), responses(
+    (status = 200, description = "The messages.", body = Vec<OutboxLine>),
+    (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
+))]
+async fn outbox(
+    State(api): State<Api>,
+    QueryArgs(query): QueryArgs<FromQuery>,
+) -> Result<Json<Vec<OutboxLine>>, ApiError> {
+    let line = |line: w3w::Sent| OutboxLine {
+        number: line.number,
+        to: line.to.to_string(),
+        hash: line.key.to_string(),
+        size: line.size,
+        sent_at: line.sent_at,
+        wants_receipt: line.wants_receipt,
+        state: line.state,
+    };
+    match ask(&api, w3w::Command::Outbox { from: query.from }).await? {
+        w3w::Reply::Outbox(lines) => Ok(Json(lines.into_iter().map(line).collect())),
+        other => Err(refused(&other)),
+    }
+}
+
+/// What the sender of a message wrote, without what was put around it to ask for a receipt; a file as a stream.
+#[utoipa::path(get, path = "/v1/mesh/inbox/{number}",
+    params(("number" = String, Path, description = "As the inbox shows it.")),
+    responses(
+        (status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream"),
+        (status = 404, description = "There is no such message, or no mesh.", body = ErrorBody),
+        (status = 500, description = "The bytes are spoilt.", body = ErrorBody),
+    ))]
+async fn payload(State(api): State<Api>, Path(number): Path<String>) -> Result<Response, ApiError> {
+    let number: u64 = number.parse().map_err(|_| refused(&w3w::Reply::NoSuchMessage))?;
+    let lines = received(&api, number).await?;
+    let Some(line) = lines.first().filter(|line| line.number == number) else {
+        return Err(refused(&w3w::Reply::NoSuchMessage));
+    };
+    if line.is_file {
+        let file = line.key;
+        return files::stream(api, file).await;
+    }
+    let bytes = files::payload(&data(&api, line.key).await?);
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+}
+
+/// Which message.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct RemoveRequest {
+    /// As the inbox shows it.
+    number: u64,
+}
+
+/// It is done.
+#[derive(Serialize, ToSchema)]
+struct MeshDone {
+    /// Always true.
+    done: bool,
+}
+
+/// Take a message out of the inbox; its bytes may be thrown away from then on.
+#[utoipa::path(post, path = "/v1/mesh/inbox/remove", request_body = RemoveRequest, responses(
+    (status = 200, description = "It is gone.", body = MeshDone),
+    (status = 404, description = "There is no such message, or no mesh.", body = ErrorBody),
+))]
+async fn remove(
+    State(api): State<Api>,
+    JsonBody(request): JsonBody<RemoveRequest>,
+) -> Result<Json<MeshDone>, ApiError> {
+    match ask(&api, w3w::Command::Remove { number: request.number }).await? {
+        w3w::Reply::Done => Ok(Json(MeshDone { done: true })),
+        other => Err(refused(&other)),
+    }
+}
+
+/// The bytes under a hash, checked against it: those of a message, or a file that has come.
+#[utoipa::path(get, path = "/v1/mesh/blocks/{hash}",
+    params(("hash" = String, Path, description = "64 lower-case hexadecimal digits.")),
+    responses(
+        (status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream"),
+        (status = 404, description = "There is no such block, or no mesh.", body = ErrorBody),
+        (status = 500, description = "The bytes are spoilt.", body = ErrorBody),
+    ))]
+async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Response, ApiError> {
+    let key: Key = hash.parse().map_err(|_| refused(&w3w::Reply::NoSuchBlock))?;
+    match ask(&api, w3w::Command::Get { key }).await? {
+        w3w::Reply::Block(data) => {
+            Ok(([(header::CONTENT_TYPE, "application/octet-stream")], data.to_vec()).into_response())
+        }
+        w3w::Reply::NoSuchBlock => {
+            files::stream(api, key).await.map_err(|_| refused(&w3w::Reply::NoSuchBlock))
+        }
+        other => Err(refused(&other)),
+    }
+}
+
+/// A node that this one is connected to.
+#[derive(Serialize, ToSchema)]
+struct PeerInfo {
+    /// Its address in the mesh.
+    nid: String,
+    /// Where it is.
+    ip: String,
+    /// Where it accepts connections there.
+    port: u16,
+    /// "in" if it dialled, "out" if this node did.
+    #[schema(value_type = String)]
+    direction: w3w::Direction,
+}
+
+/// The routing ring, ascending.
+#[utoipa::path(get, path = "/v1/mesh/peers", responses(
+    (status = 200, description = "The peers.", body = Vec<PeerInfo>),
+    (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
+))]
+async fn peers(State(api): State<Api>) -> Result<Json<Vec<PeerInfo>>, ApiError> {
+    let info = |peer: w3w::Peer| PeerInfo {
+        nid: peer.nid.to_string(),
+        ip: peer.ip.to_string(),
+        port: peer.port,
+        direction: peer.direction,
+    };
+    match ask(&api, w3w::Command::Peers).await? {
+        w3w::Reply::Peers(peers) => Ok(Json(peers.into_iter().map(info).collect())),
+        other => Err(refused(&other)),
+    }
+}
+
+/// A node that was there once.
+#[derive(Serialize, ToSchema)]
+struct KnownInfo {
+    /// Where.
+    ip: String,
+    /// When this node last had to do with it, in seconds since 1970.
+    seen_at: u64,
+}
+
+/// The nodes to ask when the network is entered again, latest first.
+#[utoipa::path(get, path = "/v1/mesh/known", responses(
+    (status = 200, description = "The known nodes.", body = Vec<KnownInfo>),
+    (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
+))]
+async fn known(State(api): State<Api>) -> Result<Json<Vec<KnownInfo>>, ApiError> {
+    let info = |node: w3w::KnownNode| KnownInfo { ip: node.ip.to_string(), seen_at: node.seen_at };
+    match ask(&api, w3w::Command::Known).await? {
+        w3w::Reply::Known(nodes) => Ok(Json(nodes.into_iter().map(info).collect())),
+        other => Err(refused(&other)),
+    }
+}
+
+/// An empty body.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CollectRequest {}
+
+/// What was thrown away.
+#[derive(Serialize, ToSchema)]
+struct CollectAnswer {
+    /// How many blocks.
+    blocks: usize,
+    /// How many bytes.
+    bytes: u64,
+}
+
+/// Throw away every block that nobody waits for.
+#[utoipa::path(post, path = "/v1/mesh/gc", request_body = CollectRequest, responses(
+    (status = 200, description = "They are gone.", body = CollectAnswer),
+    (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
+))]
+async fn collect(
+    State(api): State<Api>,
+    JsonBody(CollectRequest {}): JsonBody<CollectRequest>,
+) -> Result<Json<CollectAnswer>, ApiError> {
+    match ask(&api, w3w::Command::Collect).await? {
+        w3w::Reply::Collected { blocks, bytes } => Ok(Json(CollectAnswer { blocks, bytes })),
+        other => Err(refused(&other)),
+    }
+}
+
+/// The address that people mean: one in digits, or that of a member by its name.
+async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
+    if let Ok(nid) = text.parse() {
+        return Ok(nid);
+    }
+    let told = members::nid_of(api, text).await;
+    told.and_then(|nid| nid.parse().ok()).ok_or_else(|| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_address",
+            format!("{text:?} is no address in the mesh, and no member of that name tells one"),
+            "give the 64 digits that `annulus mesh status` shows there, or run members and mesh on both nodes",
+        )
+    })
+}
+
+async fn received(api: &Api, from: u64) -> Result<Vec<w3w::Received>, ApiError> {
+    match ask(api, w3w::Command::Inbox { from }).await? {
+        w3w::Reply::Inbox(lines) => Ok(lines),
+        other => Err(refused(&other)),
+    }
+}
+
+async fn data(api: &Api, key: Key) -> Result<w3w::Data, ApiError> {
+    match ask(api, w3w::Command::Get { key }).await? {
+        w3w::Reply::Block(data) => Ok(data),
+        other => Err(refused(&other)),
+    }
+}
+
+async fn ask(api: &Api, command: w3w::Command) -> Result<w3w::Reply, ApiError> {
+    let command = Command { service: services::MESH, command: PartCommand::Mesh(command) };
+    match api.node.command(command).await {
+        Ok(Reply::Mesh(w3w::Reply::Stopping)) | Err(_) => Err(ApiError::stopping()),
+        Ok(Reply::Mesh(reply)) => Ok(reply),
+        Ok(_) => Err(ApiError::no_service("mesh")),
+    }
+}
+
+/// Why a command was not done.
+fn refused(reply: &w3w::Reply) -> ApiError {
+    use w3w::Reply as R;
+    let (status, code, message, hint) = match reply {
+        R::Duplicate { .. } => (
+            StatusCode::CONFLICT,
+            "duplicate_message",
+            "the same bytes were sent to the same node a short time ago".to_owned(),
+            "add something that differs, or ask for a receipt: that makes every message another one",
+        ),
+        R::QueueFull => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "queue_full",
+            "too many messages wait already".to_owned(),
+            "wait until some are gone; `annulus mesh outbox` shows them",
+        ),
+        R::QuotaFull => (
+            StatusCode::INSUFFICIENT_STORAGE,
+            "quota_full",
+            "the store is full of messages that somebody waits for".to_owned(),
+            "take messages out of the inbox with `annulus mesh read N --remove`, or raise mesh.quota",
+        ),
+        R::TooLong { data_bytes_max } => (
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "message_too_long",
+            format!("a message has at most {data_bytes_max} bytes"),
+            "send it as a file: POST /v1/mesh/files",
+        ),
+        R::StoreFailed { fault } => (
+            StatusCode::INSUFFICIENT_STORAGE,
+            "store_failed",
+            format!("the store could not keep it ({fault:?}); nothing was sent"),
+            "check the disk of the data directory",
+        ),
+        R::NoSuchBlock => (
+            StatusCode::NOT_FOUND,
+            "no_such_block",
+            "there is no such block".to_owned(),
+            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes",
+        ),
+        R::Corrupt { key } => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "block_corrupt",
+            format!("the block {key} was spoilt on the disk, and is gone"),
+            "check the disk, and ask its sender to send it again",
+        ),
+        other => return file_refused(other),
+    };
+    ApiError::new(status, code, message, hint)
+}
+
+/// Why something was not done with a file, or with a message that is here.
+fn file_refused(reply: &w3w::Reply) -> ApiError {
+    use w3w::Reply as R;
+    let (status, code, message, hint) = match reply {
+        R::BadManifest => (
+            StatusCode::BAD_REQUEST,
+            "bad_file",
+            "size, block_bytes and blocks do not fit together, or the recipient is this node".to_owned(),
+            "give the hash of every block, and blocks that fit into a message",
+        ),
+        R::NoSuchFile => (
+            StatusCode::NOT_FOUND,
+            "no_such_file",
+            "there is no such file under way".to_owned(),
+            "`annulus mesh outbox` shows whether it was received; send it again to go on",
+        ),
+        R::WrongBlock => (
+            StatusCode::CONFLICT,
+            "wrong_block",
+            "these are not the bytes that were offered: the file has changed".to_owned(),
+            "send the file again, as it is now",
+        ),
+        R::NoSuchMessage => (
+            StatusCode::NOT_FOUND,
+            "no_such_message",
+            "there is no such message".to_owned(),
+            "`annulus mesh inbox` shows the numbers",
+        ),
+        other => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "unexpected",
+            format!("mesh answered {other:?}"),
+            "this is a fault of the program: please report it",
+        ),
+    };
+    ApiError::new(status, code, message, hint)
+}

@@ -1,0 +1,174 @@
+//! `annulus mesh inbox`, `outbox` and `read`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::{short, text, time};
+use crate::cli::client::{Client, escaped};
+use crate::cli::output::{BAD, DIM, GOOD, Output};
+
+/// The headings of the inbox.
+const INBOX: [&str; 5] = ["N", "FROM", "SIZE", "RECEIVED", "HASH"];
+
+/// Show the messages that came.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus mesh inbox
+  annulus mesh inbox --watch --json")]
+pub(super) struct Inbox {
+    /// Go on and show every further message when it comes.
+    #[arg(long, short = 'w')]
+    watch: bool,
+}
+
+impl Inbox {
+    pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
+        if !self.watch {
+            super::show(&all(client, "inbox", 0)?, &INBOX, row, output);
+            return Ok(());
+        }
+        // Listening begins first, so that nothing can come unseen in between.
+        let mut events = client.events(None)?;
+        let mut next = 0;
+        if !output.json {
+            output.table(&INBOX, &[]);
+        }
+        loop {
+            for line in all(client, "inbox", next)?.as_array().into_iter().flatten() {
+                next = line["number"].as_u64().unwrap_or_default() + 1;
+                output.line(if output.json { line.to_string() } else { row(line).join("  ") });
+            }
+            events.wait(|event| {
+                let is_news = event["event"] == "message_received" || event["event"] == "file_received";
+                event["protocol"] == "mesh" && is_news
+            })?;
+        }
+    }
+}
+
+/// Show the messages that were sent from here, and what is known of them.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  annulus mesh outbox")]
+pub(super) struct Outbox {}
+
+impl Outbox {
+    pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
+        let row = |line: &Value| {
+            let state = text(line, "state");
+            let style = match state.as_str() {
+                "delivered" => GOOD,
+                "expired" | "unknown" => BAD,
+                _ => DIM,
+            };
+            let state = format!("{style}{}{style:#}", state.replace('_', " "));
+            let number = line["number"].to_string();
+            vec![number, short(line, "to"), line["size"].to_string(), time(&line["sent_at"]), state]
+        };
+        super::show(&all(client, "outbox", 0)?, &["N", "TO", "SIZE", "SENT", "STATE"], row, output);
+        Ok(())
+    }
+}
+
+/// Write a message or a file to standard output, as its sender wrote it.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus mesh read 0
+  annulus mesh read 3 --output report.pdf --remove")]
+pub(super) struct Read {
+    /// Its number in the inbox.
+    number: u64,
+    /// Write it to this file instead, which must not exist; nothing is left there if it does not arrive whole.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Take it out of the inbox afterwards.
+    #[arg(long)]
+    remove: bool,
+}
+
+impl Read {
+    pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
+        let path = format!("/v1/mesh/inbox/{}", self.number);
+        match &self.output {
+            Some(file) => download(client, &path, file, output)?,
+            None => copy(client, &path)?,
+        }
+        if self.remove {
+            client.post("/v1/mesh/inbox/remove", &json!({ "number": self.number }))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the bytes under a hash, of a message or a file.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7
+  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7 --output copy")]
+pub(super) struct Get {
+    /// As inbox and outbox show it with --json.
+    hash: String,
+    /// Write it to this file instead, which must not exist; nothing is left there if it does not arrive whole.
+    #[arg(long, short = 'o', value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Get {
+    pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
+        let path = format!("/v1/mesh/blocks/{}", escaped(&self.hash));
+        match &self.output {
+            Some(file) => download(client, &path, file, output),
+            None => copy(client, &path),
+        }
+    }
+}
+
+/// Copies to standard output, part by part.
+fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let copied = client.copy(path, &mut stdout).map(drop).and_then(|()| Ok(stdout.flush()?));
+    copied.or_else(|error| match error.downcast_ref::<std::io::Error>() {
+        // A reader that has gone away wants no more, and that is no fault.
+        Some(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        _ => Err(error),
+    })
+}
+
+/// Copies to a new file that appears only when it is whole.
+fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write {}; choose another file", file.display());
+    if file.exists() {
+        anyhow::bail!("cannot write {}; choose another file: it is there already", file.display());
+    }
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut part = tempfile::NamedTempFile::new_in(dir).with_context(cannot)?;
+    let copied = client.copy(path, &mut part)?;
+    part.persist_noclobber(file).with_context(cannot)?;
+    let answer = json!({ "file": file, "bytes": copied });
+    output.done(&answer, &format!("wrote {copied} bytes to {}", file.display()));
+    Ok(())
+}
+
+/// A whole list from a number on: the agent gives it in parts.
+fn all(client: &Client, name: &str, from: u64) -> anyhow::Result<Value> {
+    let (mut lines, mut from) = (Vec::new(), from);
+    loop {
+        let part = client.get(&format!("/v1/mesh/{name}?from={from}"))?;
+        let Some(last) = part.as_array().and_then(|part| part.last()) else { return Ok(lines.into()) };
+        from = last["number"].as_u64().unwrap_or(u64::MAX - 1).saturating_add(1);
+        lines.extend(part.as_array().into_iter().flatten().cloned());
+    }
+}
+
+fn row(line: &Value) -> Vec<String> {
+    let number = line["number"].to_string();
+    vec![
+        number,
+        short(line, "from"),
+        line["size"].to_string(),
+        time(&line["received_at"]),
+        short(line, "hash"),
+    ]
+}

@@ -1,0 +1,163 @@
+//! Whole nodes: all four services in one, and only `members` is told whom to join. The others hear of everybody from it.
+
+use core::time::Duration;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+
+use annulus_core::jitterbug::{self, Ledger};
+use annulus_core::node::{Node, Part, Token};
+use annulus_core::pastry::{self, Liveness, Pastry};
+use annulus_core::swim::{self, Preset, Services, Swim, Tags};
+use annulus_core::w3w::{self, Mesh};
+use annulus_core::{Id, Service};
+use annulus_sim::{
+    Birth, Config, DiskFate, Fault, HostId, HostSpec, HostState, NETWORK_BROADCAST, Observer, Sim,
+};
+
+const MEMBERS: Service = Service(2);
+const TOKEN: Service = Service(3);
+const ROUTE: Service = Service(4);
+const MESH: Service = Service(5);
+
+const MEMBERS_PORT: u16 = 7946;
+const TOKEN_PORT: u16 = 30_041;
+const MESH_PORT: u16 = 22_000;
+
+/// Watches nothing: the tests look at the machines.
+struct Nothing;
+
+impl Observer<Node> for Nothing {}
+
+/// What a node of the tests is made of.
+fn node(birth: &Birth<'_>) -> Node {
+    let IpAddr::V4(ip) = birth.address else { unreachable!("the own address of a host is IPv4") };
+    let uuid = (birth.host.index() as u128 + 1).to_be_bytes();
+    let nid = w3w::Nid::from_uuid(uuid);
+    let id = Id::from_bytes(*nid.to_bytes().first_chunk().expect("32 bytes have 16"));
+    let is_first = birth.host.index() == 0;
+    let first = SocketAddr::from(([10, 0, 0, 1], MEMBERS_PORT));
+    let services = Services {
+        route: Some(pastry::PORT),
+        token: Some(TOKEN_PORT),
+        mesh: Some(MESH_PORT),
+        nid: Some(nid.to_string()),
+    };
+    let tags = Tags { name: birth.host.to_string(), services, ..Tags::default() };
+    let members = swim::Config {
+        bind: SocketAddr::new(birth.address, MEMBERS_PORT),
+        seeds: if is_first { vec![] } else { vec![first] },
+        meta: tags.encode().expect("the tags are few"),
+        ..swim::Config::new(id, Preset::Lan)
+    };
+    let route = pastry::Config {
+        id,
+        bind: SocketAddr::new(birth.address, pastry::PORT),
+        liveness: Liveness::Members,
+        await_members: !is_first,
+        ..pastry::Config::default()
+    };
+    let token = jitterbug::Config {
+        addr: birth.address,
+        broadcast: vec![NETWORK_BROADCAST.into()],
+        ..jitterbug::Config::lan()
+    };
+    let mesh = w3w::Config { uuid, bind: SocketAddrV4::new(ip, MESH_PORT), ..w3w::Config::default() };
+    let seed = |service: Service| {
+        let mut seed = birth.seed;
+        seed[31] ^= service.0;
+        seed
+    };
+    let parts = vec![
+        (MEMBERS, Part::Members(Box::new(Swim::new(&members, seed(MEMBERS)).expect("valid")))),
+        (TOKEN, Part::Token(Box::new(Token::new(&token, Ledger::new(), seed(TOKEN)).expect("valid")))),
+        (ROUTE, Part::Route(Box::new(Pastry::new(route, seed(ROUTE)).expect("valid")))),
+        (MESH, Part::Mesh(Box::new(Mesh::new(&mesh, seed(MESH)).expect("valid")))),
+    ];
+    Node::new(parts).expect("four tags")
+}
+
+/// So many nodes, every one alone in its broadcast domain.
+fn group(seed: u64, nodes: u16) -> Sim<Node> {
+    let mut sim = Sim::new(seed, Config::default(), |birth| node(&birth));
+    for domain in 0..nodes {
+        sim.add_host_with(HostSpec { domain, ..HostSpec::default() });
+    }
+    sim
+}
+
+fn route(node: &Node) -> &Pastry {
+    let part = node.parts().iter().find_map(|(_, part)| match part {
+        Part::Route(pastry) => Some(pastry),
+        _ => None,
+    });
+    part.expect("every node has one")
+}
+
+fn mesh(node: &Node) -> &Mesh {
+    let part = node.parts().iter().find_map(|(_, part)| match part {
+        Part::Mesh(mesh) => Some(mesh),
+        _ => None,
+    });
+    part.expect("every node has one")
+}
+
+fn token(node: &Node) -> &Token {
+    let part = node.parts().iter().find_map(|(_, part)| match part {
+        Part::Token(token) => Some(token),
+        _ => None,
+    });
+    part.expect("every node has one")
+}
+
+fn up(sim: &Sim<Node>) -> Vec<(HostId, &Node)> {
+    sim.machines().filter(|(host, _)| sim.state(*host) == HostState::Up).collect()
+}
+
+/// Whether every leaf set holds all other nodes that run; there are fewer of them than it has seats.
+fn leaf_sets_are_exact(sim: &Sim<Node>) -> bool {
+    let nodes = up(sim);
+    let ids = |own: Id| nodes.iter().map(|(_, node)| route(node).own().id).filter(move |id| *id != own);
+    nodes.iter().all(|(_, node)| {
+        let pastry = route(node);
+        let mut leaves: Vec<Id> = pastry.leaf_set().members().collect();
+        let mut all: Vec<Id> = ids(pastry.own().id).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        all.sort_unstable();
+        pastry.is_active() && leaves == all
+    })
+}
+
+#[test]
+fn one_join_is_enough_for_all_four_services() {
+    for seed in 1..2 {
+        let mut sim = group(seed, 12);
+        sim.run_for(Duration::from_secs(30), &mut Nothing).expect("nothing forbids anything");
+        assert!(leaf_sets_are_exact(&sim), "route, seed {seed}");
+        for (host, node) in up(&sim) {
+            assert!(mesh(node).peers().len() >= 2, "{host} has peers in the mesh, seed {seed}");
+        }
+        // Twelve domains: without `members` every node would keep a token of its own.
+        sim.run_for(Duration::from_secs(600), &mut Nothing).expect("nothing forbids anything");
+        for (host, node) in up(&sim) {
+            let status = token(node).status(sim.clock(host).mono);
+            assert_eq!(status.nodes.len(), 12, "{host} is in the one ring, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn route_hears_from_members_who_died() {
+    let mut sim = group(5, 12);
+    sim.run_for(Duration::from_secs(30), &mut Nothing).expect("nothing forbids anything");
+    assert!(leaf_sets_are_exact(&sim));
+    for host in [3, 7, 8] {
+        sim.fault(Fault::Crash { host: HostId::new(host), power: true, disk: DiskFate::Kept });
+    }
+    sim.run_for(Duration::from_secs(60), &mut Nothing).expect("nothing forbids anything");
+    assert_eq!(up(&sim).len(), 9);
+    assert!(leaf_sets_are_exact(&sim), "the dead have no seats");
+    sim.fault(Fault::Start(HostId::new(3)));
+    sim.run_for(Duration::from_secs(60), &mut Nothing).expect("nothing forbids anything");
+    assert_eq!(up(&sim).len(), 10);
+    assert!(leaf_sets_are_exact(&sim), "who returns is seated again");
+}

@@ -1,0 +1,55 @@
+//! What a caller says on one connection of the mesh, in chunks as the first byte chooses.
+
+use annulus_core::w3w::{Body, Mesh, TCP, decode_body, here_frame, read_form, write_form};
+use annulus_core::{CloseReason, StreamEvent, StreamId};
+
+use super::mesh_life::{Started, caller, mesh, started};
+use crate::world::peer;
+
+/// With this bit in the first byte the caller begins with a HERE that is right.
+const GREETS: u8 = 0x80;
+const STREAM: StreamId = StreamId::accepted(1);
+
+pub(super) fn run(bytes: &[u8]) {
+    let Some((&choice, said)) = bytes.split_first() else { return };
+    if let Ok(Body::Message(message)) = decode_body(said.to_vec()) {
+        assert_eq!(message.body(), said, "a message is kept as it came");
+        assert_eq!(read_form(&write_form(&read_form(message.data()))), read_form(message.data()));
+    }
+    let greeting = if choice & GREETS != 0 { here_frame(&caller(0)) } else { Vec::new() };
+    let said = [&greeting[..], said].concat();
+    let chunks: Vec<&[u8]> = said.chunks(usize::from(choice & !GREETS) * 4 + 1).collect();
+    let mut rig = listening();
+    for (index, chunk) in chunks.iter().enumerate() {
+        let before = rig.counted();
+        if rig.stream(STREAM, StreamEvent::Data(chunk)).is_err() {
+            assert!(rig.counted() > before, "a refusal is counted");
+            assert!(rig.log.iter().any(|line| *line == format!("Abort {STREAM}")), "{:?}", rig.log);
+            return check_refused(rig.machine, &chunks[..index]);
+        }
+        if rig.log.iter().any(|line| *line == format!("Abort {STREAM}")) {
+            return;
+        }
+    }
+    assert!(rig.machine.peers().len() <= 1, "one caller is one peer");
+}
+
+fn listening() -> Started {
+    let mut rig = started(mesh(7));
+    rig.take_log();
+    let event = StreamEvent::Accepted { listener: TCP, from: peer(0), local: peer(1) };
+    rig.stream(STREAM, event).expect("a stream itself is no offence");
+    rig
+}
+
+/// The machine is as if the peer had reset the connection after `taken`.
+fn check_refused(mut refused: Mesh, taken: &[&[u8]]) {
+    let mut reset = listening();
+    for chunk in taken {
+        reset.stream(STREAM, StreamEvent::Data(chunk)).expect("it was taken the first time");
+    }
+    reset.stream(STREAM, StreamEvent::Closed(CloseReason::Reset)).expect("a reset is no offence");
+    refused.forget_counters();
+    reset.machine.forget_counters();
+    assert_eq!(refused, reset.machine, "refused, yet something changed besides counters");
+}
