@@ -35,7 +35,7 @@ struct Cli {
     #[arg(long, default_value_t = 1_000_000)]
     decisions: usize,
     /// Rounds; the middle one counts.
-    #[arg(long, default_value_t = 11)]
+    #[arg(long, default_value = "11")]
     rounds: NonZeroUsize,
     /// Print one JSON object instead of a table.
     #[arg(long)]
