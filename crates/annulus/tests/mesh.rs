@@ -226,7 +226,8 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
     broken.wait().unwrap();
     red.signal("KILL");
     blue.signal("KILL");
-    (red.wait(), blue.wait());
+    red.wait();
+    blue.wait();
     let red = network.start(network.seed, &["--data-dir", &red_data]);
     let blue = network.start(blue_ip, &["--data-dir", &blue_data]);
     let answer = send(&red).wait_with_output().unwrap();

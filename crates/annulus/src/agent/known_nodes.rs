@@ -5,11 +5,9 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use annulus_core::node::{Command, Node, PartCommand, PartEvent, Reply};
-use annulus_core::swim;
 use annulus_core::w3w::{self, KnownNode, known_nodes_from_json, known_nodes_to_json};
 use annulus_net::Handle;
 
@@ -58,35 +56,24 @@ impl KnownNodes {
     }
 }
 
-/// Writes the file whenever the mesh knows other nodes, and tells the mesh of members, until the node ends.
+/// Writes the file whenever the mesh knows other nodes, until the node ends.
 pub(crate) async fn keep(node: Handle<Node>, file: Option<KnownNodes>) {
     let mut events = node.events();
     // Without the service there is nothing to keep.
-    let Some(own) = node.bound().of(services::MESH).sockets.first().map(|(_, addr)| addr.ip()) else {
+    if node.bound().of(services::MESH).sockets.is_empty() {
         return;
-    };
+    }
     let Some(mut file) = write_now(&node, file).await else { return };
     while let Some(event) = events.next().await {
-        match &event.event {
-            PartEvent::Mesh(w3w::Event::Started { .. } | w3w::Event::KnownNodesChanged { .. }) => {
-                match write_now(&node, file).await {
-                    Some(written) => file = written,
-                    None => return,
-                }
-            }
-            PartEvent::Members(swim::Event::MemberJoined { addr, .. }) => {
-                if let (IpAddr::V4(ip), true) = (addr.ip(), addr.ip() != own) {
-                    tell(&node, ip).await;
-                }
-            }
-            _ => {}
+        let PartEvent::Mesh(w3w::Event::Started { .. } | w3w::Event::KnownNodesChanged { .. }) = &event.event
+        else {
+            continue;
+        };
+        match write_now(&node, file).await {
+            Some(written) => file = written,
+            None => return,
         }
     }
-}
-
-/// A member may well be a node of the mesh: it becomes a known one. If the node has ended nobody needs to know.
-async fn tell(node: &Handle<Node>, ip: Ipv4Addr) {
-    let _ = ask(node, w3w::Command::AddKnown { ip }).await;
 }
 
 /// Writes the file in a thread that may wait for the disk; `None` if the node has ended.
@@ -112,6 +99,8 @@ async fn ask(node: &Handle<Node>, command: w3w::Command) -> Option<w3w::Reply> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]

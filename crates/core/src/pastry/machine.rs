@@ -3,11 +3,11 @@
 //! The work is in `arrival.rs` (joins, ours and others'), `passage.rs` (messages that are routed), `seats.rs` (who is in
 //! the tables) and `upkeep.rs` (probes and repairs).
 
-use core::fmt;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::apps::Registered;
 use super::config::{Config, ConfigError};
 use super::contact::{Contact, Incarnation, Versions};
 use super::counts::Counters;
@@ -80,25 +80,6 @@ mod timer {
     pub(super) const CONNECTION: &str = "route.connection";
     /// The goodbye has had its time.
     pub(super) const STOP: &str = "route.stop";
-}
-
-/// The application of a name and what decides for it.
-#[derive(Clone)]
-pub(super) struct Registered {
-    pub(super) name: AppName,
-    pub(super) application: Option<Arc<dyn Application>>,
-}
-
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.name)
-    }
-}
-
-impl PartialEq for Registered {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
 }
 
 /// When the periodic work is due; nothing before the node is active.
@@ -373,6 +354,11 @@ impl Pastry {
             Message::State { about, versions, tables } => {
                 self.on_state(now, from, about, versions, &tables, out);
             }
+            Message::Announce { .. } | Message::Exit if !self.pool.vouches(stream, from.addr) => {
+                // Anybody could say that: the node is asked at the address it claims.
+                self.counters.refused += 1;
+                self.see_for_ourselves(now, from);
+            }
             Message::Announce { seen, versions, tables } => {
                 self.on_announce(now, from, seen, versions, &tables, out);
             }
@@ -504,7 +490,7 @@ impl Machine for Pastry {
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
         match event {
-            StreamEvent::Accepted { .. } => self.pool.accepted(now.mono, stream, out),
+            StreamEvent::Accepted { from, .. } => self.pool.accepted(now.mono, stream, from.ip(), out),
             StreamEvent::Connected { .. } => self.pool.connected(now.mono, stream),
             StreamEvent::Data(data) => self.received(now, stream, data, out)?,
             StreamEvent::Sent { bytes, .. } => self.pool.sent(stream, bytes, out),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::frame::{CHUNK_BYTES, HEADER_BYTES, Kind, Reader, header};
 use crate::machine::Machine;
@@ -36,6 +36,8 @@ pub(super) struct Connection<L> {
     pub(super) stage: Stage,
     /// Where the peer listens; of an accepted connection it is known once the peer has greeted.
     pub(super) peer: Option<SocketAddr>,
+    /// Whence it came, if the peer opened it.
+    pub(super) from: Option<IpAddr>,
     /// What the peer's greeting said.
     pub(super) label: Option<L>,
     /// When it was last of use.
@@ -61,6 +63,7 @@ impl<L> Connection<L> {
             stream,
             stage,
             peer,
+            from: None,
             label: None,
             used: now,
             reader: Reader::default(),

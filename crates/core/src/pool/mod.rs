@@ -182,8 +182,16 @@ impl<L> Pool<L> {
     }
 
     /// A peer opened a connection; its greeting is awaited.
-    pub fn accepted<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
-        self.insert(Connection::new(stream, Stage::Silent, None, now));
+    pub fn accepted<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        from: IpAddr,
+        out: &mut Outbox<'_, M>,
+    ) {
+        let mut connection = Connection::new(stream, Stage::Silent, None, now);
+        connection.from = Some(from);
+        self.insert(connection);
         out.read(stream, CREDIT_BYTES);
         self.check_by(now + self.config.connect_timeout);
     }
@@ -323,6 +331,18 @@ impl<L> Pool<L> {
     #[must_use]
     pub fn label(&self, stream: StreamId) -> Option<&L> {
         self.connections[self.index(stream).ok()?].label.as_ref()
+    }
+
+    /// Whether a connection shows that who speaks can be reached at `addr`: we opened it to there, or it came from that
+    /// machine.
+    #[must_use]
+    pub fn vouches(&self, stream: StreamId, addr: SocketAddr) -> bool {
+        let Ok(index) = self.index(stream) else { return false };
+        let connection = &self.connections[index];
+        match connection.from {
+            Some(from) => from == addr.ip(),
+            None => connection.peer == Some(addr),
+        }
     }
 
     /// Whether the pool has this connection.

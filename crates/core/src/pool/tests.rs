@@ -64,7 +64,7 @@ impl Driver {
 
     fn accept(&mut self, stream: u64) -> StreamId {
         let stream = StreamId::accepted(stream);
-        self.pool.accepted(self.now, stream, &mut self.queue.outbox());
+        self.pool.accepted(self.now, stream, addr(9).ip(), &mut self.queue.outbox());
         stream
     }
 
