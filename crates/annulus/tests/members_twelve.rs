@@ -163,7 +163,7 @@ fn tell_the_truth(interval: Duration, still: Duration) {
         Claim { what: "stands still", since: &since, simulated: simulated.still, sees: is_dead(stands) },
         Claim { what: "moved", since: &since_start, simulated: simulated.moved, sees: Box::new(lives_there) },
     ]);
-    std::thread::sleep(still.saturating_sub(begin.elapsed()));
+    common::pause(still.saturating_sub(begin.elapsed()));
     let since = group.periods();
     group.agents[stands].signal("CONT");
     let lives = move |members: &[Value]| state(members, &format!("n{stands}")) == Some("alive");

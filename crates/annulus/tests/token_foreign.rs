@@ -27,7 +27,7 @@ fn count_of(agent: &Agent, host: i32) -> u64 {
 fn join(agents: &[Agent], foreign: &Foreign) {
     wait_until("the ring has heard of us", || {
         foreign.ask();
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        common::pause(std::time::Duration::from_millis(50));
         let token = token(&agents[0]);
         let known = token["nodes"].as_array()?.iter().any(|node| node["host_id"] == foreign.host_id);
         (known || token["waiting"].as_u64()? > 0).then_some(())

@@ -130,7 +130,7 @@ fn jf_20_who_says_a_byte_now_and_then_is_ended_and_holds_nobody_up() {
     keeps_turning(&agents, 20, || {
         // Once it is ended, what is written is lost.
         let _ = slow.write_all(&[*said.next().expect("it has no end")][..1]);
-        std::thread::sleep(Duration::from_millis(100));
+        common::pause(Duration::from_millis(100));
     });
     wait_until("it is ended", || {
         let ended = metric(&agents[0], "annulus_token_streams_expired_total") > 0

@@ -31,7 +31,7 @@ pub(super) fn run(bytes: &[u8]) {
         accept(&mut reset);
         reset.stream(STREAM, StreamEvent::Closed(CloseReason::Reset)).expect("a reset is no offence");
         let [mut refused, mut reset] = [cut.machine, reset.machine];
-        [&mut refused, &mut reset].into_iter().for_each(|machine| machine.forget_counters());
+        [&mut refused, &mut reset].into_iter().for_each(annulus_core::jitterbug::Jitterbug::forget_counters);
         let same = (refused.data(), refused.list(), refused.token_id(), refused.state_name())
             == (reset.data(), reset.list(), reset.token_id(), reset.state_name());
         assert!(same, "refused, yet something changed");

@@ -115,11 +115,9 @@ impl Subject for Life {
             Event::MemberForgotten { id } => {
                 self.incarnations.remove(id);
             }
-            Event::UserReceived { from, sequence, .. } => {
-                // Who is forgotten among the senders may be heard again: two are remembered here.
-                if self.users.len() < 2 {
-                    assert!(self.users.insert((*from, sequence.0)), "told twice: {event:?}");
-                }
+            // Who is forgotten among the senders may be heard again: two are remembered here.
+            Event::UserReceived { from, sequence, .. } if self.users.len() < 2 => {
+                assert!(self.users.insert((*from, sequence.0)), "told twice: {event:?}");
             }
             _ => {}
         }

@@ -173,7 +173,12 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
             return answer;
         }
         assert!(begin.elapsed() < PATIENCE, "waited too long until {what}");
-        // What is waited for needs the processor more than who waits.
-        std::thread::sleep(Duration::from_millis(5));
+        pause(Duration::from_millis(5));
     }
+}
+
+/// The one sleep of the tests: between two looks at a process, which needs the processor more than who waits, and where
+/// slowness is what is tried. Nothing hopes that something has happened meanwhile.
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
 }

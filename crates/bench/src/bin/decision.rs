@@ -2,13 +2,12 @@
 //!
 //! A program of its own, because it runs under an allocator that counts, and that would slow down the others.
 
-#[path = "../cpu.rs"]
-mod cpu;
 #[path = "../table.rs"]
 mod table;
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::time::Instant as Clock;
 
 use annulus_core::pastry::{
@@ -37,7 +36,7 @@ struct Cli {
     decisions: usize,
     /// Rounds; the middle one counts.
     #[arg(long, default_value_t = 11)]
-    rounds: usize,
+    rounds: NonZeroUsize,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
@@ -87,9 +86,9 @@ fn main() -> anyhow::Result<()> {
 
 /// Nanoseconds of a decision, and how many allocations all of them made.
 fn measure(pastry: &Pastry, keys: &[Id], cli: &Cli) -> (f64, usize) {
-    let mut nanos = Vec::with_capacity(cli.rounds);
+    let mut nanos = Vec::with_capacity(cli.rounds.get());
     let region = Region::new(COUNTED);
-    for _ in 0..cli.rounds {
+    for _ in 0..cli.rounds.get() {
         let start = Clock::now();
         let mut forwards = 0_u64;
         for turn in 0..cli.decisions {
@@ -100,7 +99,8 @@ fn measure(pastry: &Pastry, keys: &[Id], cli: &Cli) -> (f64, usize) {
         nanos.push(start.elapsed().as_nanos() as f64 / cli.decisions as f64);
     }
     let allocations = region.change().allocations;
-    (cpu::median(nanos), allocations)
+    nanos.sort_by(f64::total_cmp);
+    (nanos[nanos.len() / 2], allocations)
 }
 
 /// A node to which so many others have announced themselves.

@@ -258,7 +258,8 @@ impl<A: Application> Jitterbug<A> {
     }
 
     pub(super) fn become_waiter(&mut self, now: Now, out: Out<'_, '_, A>) {
-        let renew_at = now.mono + self.renew();
+        // Who leaves does not come back for the token, however long its last streams and its disk take.
+        let renew_at = if self.stage.is_ending() { Instant::FAR } else { now.mono + self.renew() };
         self.enter(State::Waiter { renew_at }, out);
     }
 

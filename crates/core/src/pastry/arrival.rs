@@ -6,7 +6,7 @@ use super::Event;
 use super::contact::{Contact, Versions};
 use super::join::Stage;
 use super::machine::{Out, Pastry};
-use super::message::{About, Body, Envelope, Message, MessageId, TablesSent, Wanted};
+use super::message::{About, Body, Copies, Envelope, Message, MessageId, TablesSent, Wanted};
 use super::passage::Fresh;
 use super::relays::{Held, Passage};
 use super::repairs::Why;
@@ -90,7 +90,7 @@ impl Pastry {
             origin: self.own,
             ttl: self.config.ttl,
             hops: 0,
-            repeatable: true,
+            copies: Copies::Many,
             body: Body::Join,
         };
         let transmission = self.relays.allot();
@@ -150,6 +150,7 @@ impl Pastry {
     fn activate(&mut self, now: Now, out: Out<'_, '_>) {
         self.join.activate();
         self.named = Vec::new();
+        self.joined = Some(now.mono);
         self.schedule_periods(now);
         out.event(Event::Joined { peers: self.peers.len() });
         self.release(now, Held::UntilActive, out);

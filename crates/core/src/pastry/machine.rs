@@ -3,11 +3,11 @@
 //! The work is in `arrival.rs` (joins, ours and others'), `passage.rs` (messages that are routed), `seats.rs` (who is in
 //! the tables) and `upkeep.rs` (probes and repairs).
 
-use core::fmt;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::apps::Registered;
 use super::config::{Config, ConfigError};
 use super::contact::{Contact, Incarnation, Versions};
 use super::counts::Counters;
@@ -49,6 +49,8 @@ pub const SPACE: SpaceId = SpaceId::new(0);
 const INCARNATION_KEY: &[u8] = b"incarnation";
 const LOAD: OpId = OpId::new(1);
 const KEEP: OpId = OpId::new(2);
+/// What is kept of the memory in which messages are written.
+const SCRATCH_KEPT_BYTES: usize = 4096;
 /// The longest datagram: a pong from an IPv6 address.
 const DATAGRAM_BYTES_MAX: usize = 128;
 
@@ -78,25 +80,6 @@ mod timer {
     pub(super) const CONNECTION: &str = "route.connection";
     /// The goodbye has had its time.
     pub(super) const STOP: &str = "route.stop";
-}
-
-/// The application of a name and what decides for it.
-#[derive(Clone)]
-pub(super) struct Registered {
-    pub(super) name: AppName,
-    pub(super) application: Option<Arc<dyn Application>>,
-}
-
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.name)
-    }
-}
-
-impl PartialEq for Registered {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
 }
 
 /// When the periodic work is due; nothing before the node is active.
@@ -132,6 +115,8 @@ pub struct Pastry {
     pub(super) window: Window,
     pub(super) join: Join,
     pub(super) next_seed: usize,
+    /// When this node found its place among others.
+    pub(super) joined: Option<Instant>,
     /// Nodes that `members` named while this one has not joined.
     pub(super) named: Vec<(Id, SocketAddr)>,
     pub(super) periods: Periods,
@@ -141,6 +126,8 @@ pub struct Pastry {
     message_prefix: u64,
     messages: u64,
     stopping: Option<Instant>,
+    /// Empty between calls; its memory is kept.
+    scratch: Vec<u8>,
     pub(super) counters: Counters,
 }
 
@@ -184,6 +171,7 @@ impl Pastry {
             window: Window::new(config.window_max),
             join: Join::new(),
             next_seed: 0,
+            joined: None,
             named: Vec::new(),
             periods: Periods::default(),
             shown: Vec::new(),
@@ -191,6 +179,7 @@ impl Pastry {
             message_prefix: rng.next_u64(),
             messages: 0,
             stopping: None,
+            scratch: Vec::new(),
             counters: Counters::default(),
             rng,
             config,
@@ -312,10 +301,16 @@ impl Pastry {
         message: &Message,
         out: Out<'_, '_>,
     ) -> Option<Taken> {
-        let taken =
-            self.pool.send(now.mono, to, bytes_of(message, self.config.message_bytes_max)?, out).ok()?;
-        self.counters.frames_sent += 1;
-        Some(taken)
+        let mut bytes = core::mem::take(&mut self.scratch);
+        let mut writer = Writer::new(&mut bytes, self.config.message_bytes_max);
+        encode(message, &mut writer);
+        let fits = writer.finish().is_ok();
+        let taken = if fits { self.pool.send(now.mono, to, &bytes, out).ok() } else { None };
+        bytes.clear();
+        bytes.shrink_to(SCRATCH_KEPT_BYTES);
+        self.scratch = bytes;
+        self.counters.frames_sent += u64::from(taken.is_some());
+        taken
     }
 
     /// Sends a message in a datagram.
@@ -358,6 +353,11 @@ impl Pastry {
             Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
             Message::State { about, versions, tables } => {
                 self.on_state(now, from, about, versions, &tables, out);
+            }
+            Message::Announce { .. } | Message::Exit if !self.pool.vouches(stream, from.addr) => {
+                // Anybody could say that: the node is asked at the address it claims.
+                self.counters.refused += 1;
+                self.see_for_ourselves(now, from);
             }
             Message::Announce { seen, versions, tables } => {
                 self.on_announce(now, from, seen, versions, &tables, out);
@@ -490,7 +490,7 @@ impl Machine for Pastry {
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
         match event {
-            StreamEvent::Accepted { .. } => self.pool.accepted(now.mono, stream, out),
+            StreamEvent::Accepted { from, .. } => self.pool.accepted(now.mono, stream, from.ip(), out),
             StreamEvent::Connected { .. } => self.pool.connected(now.mono, stream),
             StreamEvent::Data(data) => self.received(now, stream, data, out)?,
             StreamEvent::Sent { bytes, .. } => self.pool.sent(stream, bytes, out),

@@ -151,6 +151,24 @@ pub enum Message {
     Refuse,
 }
 
+/// Whether there may be more than one of a message under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Copies {
+    /// There is one, and it is delivered at most once.
+    One,
+    /// It may be sent again on purpose: joins, questions, messages with retries.
+    Many,
+    /// There should be one, but it was sent another way because a node did not acknowledge, and that node may have it.
+    /// Who owns its key only since a moment ago does not deliver it: the former owner may have.
+    Doubtful,
+}
+
+impl Copies {
+    /// All of them, in the order of their bytes.
+    pub const ALL: [Self; 3] = [Self::One, Self::Many, Self::Doubtful];
+}
+
 /// A message under way to a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope {
@@ -166,8 +184,8 @@ pub struct Envelope {
     pub ttl: u8,
     /// How many steps it has taken.
     pub hops: u8,
-    /// Whether it may be delivered again if it is not known whether it was. If not, its origin learns "unknown".
-    pub repeatable: bool,
+    /// Whether there may be more than one of it.
+    pub copies: Copies,
     /// What it is.
     pub body: Body,
 }

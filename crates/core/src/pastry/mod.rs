@@ -15,7 +15,7 @@
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
 //! | `leaf_set.rs`, `routing_table.rs`, `neighbourhood.rs` | the three tables |
 //! | `routing.rs` | the decision where a message goes next |
-//! | `counts.rs` | what is counted |
+//! | `counts.rs`, `apps.rs` | what is counted; the applications |
 //! | `contact.rs`, `peers.rs`, `proximity.rs` | who is known, and how near it is |
 //! | `seats.rs` | who gets into the tables and who loses its place |
 //! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
@@ -82,6 +82,7 @@
 //! counted (PA-23); the neighbourhood set's version is not compared (PA-26); nodes that others name must answer before
 //! they get a place (PA-14); every step is acknowledged (PA-35).
 
+mod apps;
 mod arrival;
 mod config;
 mod contact;
@@ -119,8 +120,8 @@ pub use counts::Counters;
 pub use leaf_set::LeafSet;
 pub use machine::{Pastry, SPACE, TCP, UDP};
 pub use message::{
-    About, AppName, AppNameTooLong, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
-    TablesSent, Wanted,
+    About, AppName, AppNameTooLong, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep,
+    RingTag, TablesSent, Wanted,
 };
 pub use neighbourhood::Neighbourhood;
 pub use proximity::{Estimate, Score};

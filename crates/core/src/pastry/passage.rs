@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
-use super::message::{AppName, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep};
+use super::message::{AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
 use super::relays::{Held, Passage, Relay};
 use super::routing::{Avoid, Step, Tables};
 use super::sendings::Sending;
@@ -41,9 +41,10 @@ impl Pastry {
             self.counters.messages_refused += 1;
             return out.reply(request, Reply::Full);
         }
-        let repeatable = retries > 0 || !matches!(body, Body::App { ask: false, .. });
+        let once = retries == 0 && matches!(body, Body::App { ask: false, .. });
+        let copies = if once { Copies::One } else { Copies::Many };
         let (id, origin, ttl) = (self.allot_message(), self.own, self.config.ttl);
-        let envelope = Envelope { id, attempt: 0, key, origin, ttl, hops: 0, repeatable, body };
+        let envelope = Envelope { id, attempt: 0, key, origin, ttl, hops: 0, copies, body };
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
         self.sendings.insert(id, request, again, retries, now.mono + self.config.message_timeout);
         self.counters.messages_sent += 1;
@@ -78,7 +79,7 @@ impl Pastry {
     /// Takes the next step with a message (P-20).
     pub(super) fn step(&mut self, now: Now, passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
         if let Some((owner, incarnation)) = passage.perhaps
-            && !passage.envelope.repeatable
+            && passage.envelope.copies != Copies::Many
             && self.peers.get(owner).is_none_or(|peer| peer.contact.incarnation != incarnation)
         {
             return self.end(now, &passage.envelope, Outcome::Unknown, out);
@@ -138,6 +139,9 @@ impl Pastry {
             Body::App { ref app, .. } if !self.apps.iter().any(|at| at.name == *app) => {
                 let outcome = Outcome::Failed { reason: Failure::NoApplication };
                 self.end(now, &envelope, outcome, out);
+            }
+            Body::App { .. } if envelope.copies == Copies::Doubtful && self.was_anothers(now, key) => {
+                self.end(now, &envelope, Outcome::Unknown, out);
             }
             Body::App { app, ask, payload } => {
                 let is_new = self.window.insert(id);
@@ -286,6 +290,9 @@ impl Pastry {
         self.suspect(to);
         passage.tried.push(to);
         passage.tries += 1;
+        if !certain {
+            passage.doubt();
+        }
         if last && !certain {
             passage.perhaps = incarnation.map(|incarnation| (to, incarnation)).or(passage.perhaps);
         }
@@ -314,10 +321,11 @@ impl Pastry {
         for relay in self.relays.drain(|relay| relay.to == id) {
             let Relay { mut passage, last, .. } = relay;
             passage.tries += 1;
-            if last && !passage.envelope.repeatable {
+            if last && passage.envelope.copies != Copies::Many {
                 self.end(now, &passage.envelope, Outcome::Unknown, out);
             } else {
                 self.counters.messages_rerouted += 1;
+                passage.doubt();
                 self.step(now, passage, Fresh::No, out);
             }
         }
@@ -346,8 +354,12 @@ impl Pastry {
     }
 
     /// A message ends here without being delivered: its origin is told.
-    fn end(&mut self, now: Now, envelope: &Envelope, outcome: Outcome, out: Out<'_, '_>) {
+    fn end(&mut self, now: Now, envelope: &Envelope, mut outcome: Outcome, out: Out<'_, '_>) {
         self.counters.messages_failed += 1;
+        if envelope.copies == Copies::Doubtful {
+            // Another of it may be delivered yet.
+            outcome = Outcome::Unknown;
+        }
         if envelope.body != Body::Join {
             let receipt =
                 Message::Receipt { id: envelope.id, outcome, hops: envelope.hops, path: Vec::new() };
@@ -474,7 +486,7 @@ fn empty_envelope(origin: Contact) -> Envelope {
         origin,
         ttl: 0,
         hops: 0,
-        repeatable: false,
+        copies: Copies::One,
         body: Body::App { app: AppName::default(), ask: false, payload: Vec::new() },
     }
 }

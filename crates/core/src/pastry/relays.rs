@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::contact::Incarnation;
-use super::message::Envelope;
+use super::message::{Copies, Envelope};
 use crate::id::Id;
 use crate::pool::Taken;
 use crate::tag::StreamId;
@@ -26,6 +26,13 @@ pub(super) struct Passage {
 impl Passage {
     pub(super) fn new(envelope: Envelope) -> Self {
         Self { envelope, tried: Vec::new(), tries: 0, perhaps: None }
+    }
+
+    /// A node that did not acknowledge it may have it all the same.
+    pub(super) fn doubt(&mut self) {
+        if self.envelope.copies == Copies::One {
+            self.envelope.copies = Copies::Doubtful;
+        }
     }
 }
 

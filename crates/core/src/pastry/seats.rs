@@ -60,6 +60,11 @@ impl Departed {
         self.list.retain(|(gone, ..)| *gone != id);
     }
 
+    /// Whether one of them would own the key if it were there.
+    fn owned(&self, key: Id, own: Id, now: Instant) -> bool {
+        self.list.iter().any(|(id, _, until)| now < *until && key.is_closer(*id, own))
+    }
+
     fn has(&self, contact: &Contact, now: Instant) -> bool {
         let gone = |(id, incarnation, until): &(Id, Incarnation, Instant)| {
             *id == contact.id && contact.incarnation <= *incarnation && now < *until
@@ -243,6 +248,12 @@ impl Pastry {
             }
             None => self.repairs.lost_cell(at, now.mono),
         }
+    }
+
+    /// Whether somebody else owned the key a moment ago: a node that is gone, or whoever did before we joined.
+    pub(super) fn was_anothers(&self, now: Now, key: Id) -> bool {
+        let joined = self.joined.is_some_and(|at| now.mono.since(at) < self.config.message_timeout);
+        joined || self.departed.owned(key, self.own.id, now.mono)
     }
 
     /// What others say of a node that did not answer does not count for a while.

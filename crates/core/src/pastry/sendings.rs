@@ -22,13 +22,14 @@ pub(super) struct Sending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sendings {
     list: BTreeMap<MessageId, Sending>,
-    due: BTreeSet<(Instant, MessageId)>,
+    /// All have the same time, so the oldest ends first. Those that ended otherwise are dropped when they are first.
+    order: VecDeque<(Instant, MessageId)>,
     sendings_max: usize,
 }
 
 impl Sendings {
     pub(super) fn new(sendings_max: usize) -> Self {
-        Self { list: BTreeMap::new(), due: BTreeSet::new(), sendings_max }
+        Self { list: BTreeMap::new(), order: VecDeque::new(), sendings_max }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -44,17 +45,17 @@ impl Sendings {
         due: Instant,
     ) {
         self.list.insert(id, Sending { request, again, retries, due });
-        self.due.insert((due, id));
+        self.order.push_back((due, id));
     }
 
     pub(super) fn take(&mut self, id: MessageId) -> Option<Sending> {
         let sending = self.list.remove(&id)?;
-        self.due.remove(&(sending.due, id));
+        self.drop_ended();
         Some(sending)
     }
 
     pub(super) fn expired(&mut self, now: Instant) -> Option<(MessageId, Sending)> {
-        let &(due, id) = self.due.first()?;
+        let &(due, id) = self.order.front()?;
         if due > now {
             return None;
         }
@@ -63,12 +64,26 @@ impl Sendings {
 
     /// Ends all of them.
     pub(super) fn drain(&mut self) -> Vec<Sending> {
-        self.due.clear();
+        self.order.clear();
         core::mem::take(&mut self.list).into_values().collect()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        self.order.front().map(|(due, _)| *due)
+    }
+
+    /// Keeps the invariant that the first in the order waits. Of those behind it at most as many have ended as there is
+    /// room for: then the order is made anew.
+    fn drop_ended(&mut self) {
+        let list = &self.list;
+        let waits =
+            |(due, id): &(Instant, MessageId)| list.get(id).is_some_and(|sending| sending.due == *due);
+        while self.order.front().is_some_and(|first| !waits(first)) {
+            self.order.pop_front();
+        }
+        if self.order.len() > 2 * self.sendings_max {
+            self.order.retain(waits);
+        }
     }
 }
 

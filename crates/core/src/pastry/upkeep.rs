@@ -9,7 +9,7 @@ use super::message::{About, Message, Wanted};
 use super::probes::Expired;
 use super::repairs::Why;
 use super::routing_table::Position;
-use super::seats::Cause;
+use super::seats::{Cause, Interest};
 use super::{CellStatus, Command, PeerStatus, Reply, Tables};
 use crate::id::Id;
 use crate::ring::Side;
@@ -22,11 +22,19 @@ impl Pastry {
     /// A stream's greeting was ours to accept: who speaks is known from here on.
     pub(super) fn greeted(&mut self, now: Now, stream: StreamId, from: Contact, out: Out<'_, '_>) {
         self.pool.greeted(stream, from, from.addr, out);
-        // Whoever had that address before is not there any more.
-        let former =
-            self.peers.iter().map(|peer| peer.contact).find(|at| at.addr == from.addr && at.id != from.id);
-        if let Some(former) = former {
-            self.dismiss(now, former.id, Cause::Failed, out);
+        // Whoever had that address before is probably not there any more, which is found out: anybody can claim it.
+        let former = self.peers.iter().map(|peer| peer.contact).find(|at| at.addr == from.addr);
+        if let Some(former) = former.filter(|former| former.id != from.id) {
+            self.see_for_ourselves(now, former);
+        }
+    }
+
+    /// Asks a node of which something was said that it did not say itself.
+    pub(super) fn see_for_ourselves(&mut self, now: Now, contact: Contact) {
+        if self.peers.get(contact.id).is_some() {
+            self.probe(contact.id);
+        } else {
+            self.learn(now, &[contact], Interest::Gap);
         }
     }
 

@@ -13,8 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::contact::{Contact, Incarnation, Versions};
 use super::message::{
-    About, AppName, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag, TablesSent,
-    Wanted,
+    About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
+    TablesSent, Wanted,
 };
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
@@ -133,7 +133,7 @@ fn put_route(w: &mut Writer<'_>, transmission: u64, envelope: &Envelope) {
     put_contact(w, &envelope.origin);
     w.u8(envelope.ttl);
     w.u8(envelope.hops);
-    w.u8(u8::from(envelope.repeatable));
+    w.u8(envelope.copies as u8);
     match &envelope.body {
         Body::Join => w.u8(0),
         Body::App { app, ask, payload } => {
@@ -282,7 +282,7 @@ fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {
         origin: contact(r)?,
         ttl: r.u8()?,
         hops: r.u8()?,
-        repeatable: flag(r, "repeatable")?,
+        copies: *Copies::ALL.get(usize::from(r.u8()?)).ok_or(DecodeError::Field("copies"))?,
         body: body(r)?,
     })
 }

@@ -77,19 +77,19 @@ fn any_body() -> impl Strategy<Value = Body> {
 }
 
 fn any_envelope() -> impl Strategy<Value = Envelope> {
-    let numbers = any::<(u128, u8, u128, u8, u8, bool)>();
-    (numbers, any_contact(), any_body()).prop_map(
-        |((id, attempt, key, ttl, hops, repeatable), origin, body)| Envelope {
+    let numbers = (any::<u128>(), any::<u8>(), any::<u128>(), any::<u8>(), any::<u8>(), 0..3_usize);
+    (numbers, any_contact(), any_body()).prop_map(|((id, attempt, key, ttl, hops, copies), origin, body)| {
+        Envelope {
             id: MessageId(id),
             attempt,
             key: Id::new(key),
             origin,
             ttl,
             hops,
-            repeatable,
+            copies: Copies::ALL[copies],
             body,
-        },
-    )
+        }
+    })
 }
 
 fn any_outcome() -> impl Strategy<Value = Outcome> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::frame::{CHUNK_BYTES, HEADER_BYTES, Kind, Reader, header};
 use crate::machine::Machine;
@@ -36,6 +36,8 @@ pub(super) struct Connection<L> {
     pub(super) stage: Stage,
     /// Where the peer listens; of an accepted connection it is known once the peer has greeted.
     pub(super) peer: Option<SocketAddr>,
+    /// Whence it came, if the peer opened it.
+    pub(super) from: Option<IpAddr>,
     /// What the peer's greeting said.
     pub(super) label: Option<L>,
     /// When it was last of use.
@@ -61,6 +63,7 @@ impl<L> Connection<L> {
             stream,
             stage,
             peer,
+            from: None,
             label: None,
             used: now,
             reader: Reader::default(),
@@ -74,13 +77,16 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Queues a message and writes what may be written.
-    pub(super) fn send<M: Machine>(&mut self, message: Vec<u8>, out: &mut Outbox<'_, M>) {
+    /// Writes a message if nothing is in its way, else queues it.
+    pub(super) fn send<M: Machine>(&mut self, message: &[u8], out: &mut Outbox<'_, M>) {
         self.queued_bytes += message.len();
+        if message.len() <= CHUNK_BYTES && self.small.is_empty() && self.ahead_bytes < AHEAD_BYTES {
+            return self.write(Kind::Whole, message, out);
+        }
         if message.len() <= CHUNK_BYTES {
-            self.small.push_back(message);
+            self.small.push_back(message.to_vec());
         } else {
-            self.large.push_back(message);
+            self.large.push_back(message.to_vec());
         }
         self.pump(out);
     }

@@ -87,15 +87,63 @@ pub struct Pool<L> {
     /// In the order of their numbers, so that one is found by bisection.
     connections: Vec<Connection<L>>,
     opened: u64,
+    usable: Usable,
     /// No connection runs out before this.
     check: Option<Instant>,
 }
+
+/// Which connections can be sent by, sorted by where they lead, open ones first. It is made anew when it is asked for
+/// after a change, so that sending costs no look at every connection.
+#[derive(Clone, Debug, Default)]
+struct Usable {
+    list: Option<Vec<(SocketAddr, bool, StreamId)>>,
+}
+
+impl Usable {
+    fn forget(&mut self) {
+        self.list = None;
+    }
+
+    fn renew<L>(&mut self, connections: &[Connection<L>]) {
+        self.list.get_or_insert_with(|| Self::of(connections));
+    }
+
+    fn of<L>(connections: &[Connection<L>]) -> Vec<(SocketAddr, bool, StreamId)> {
+        let usable = connections.iter().filter(|at| matches!(at.stage, Stage::Open | Stage::Connecting));
+        let mut list: Vec<_> =
+            usable.filter_map(|at| Some((at.peer?, at.stage == Stage::Connecting, at.stream))).collect();
+        list.sort_unstable();
+        list
+    }
+
+    fn find(list: &[(SocketAddr, bool, StreamId)], to: SocketAddr) -> Option<StreamId> {
+        let at = list.partition_point(|(addr, ..)| *addr < to);
+        list.get(at).filter(|(addr, ..)| *addr == to).map(|(.., stream)| *stream)
+    }
+}
+
+/// It follows from the connections.
+impl PartialEq for Usable {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Usable {}
 
 impl<L> Pool<L> {
     /// An empty pool.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, greeting: Vec::new(), bind: None, connections: Vec::new(), opened: 0, check: None }
+        Self {
+            config,
+            greeting: Vec::new(),
+            bind: None,
+            connections: Vec::new(),
+            opened: 0,
+            usable: Usable::default(),
+            check: None,
+        }
     }
 
     /// What to say first on every connection from now on, and from which address to open it.
@@ -112,12 +160,13 @@ impl<L> Pool<L> {
         &mut self,
         now: Instant,
         to: SocketAddr,
-        message: Vec<u8>,
+        message: &[u8],
         out: &mut Outbox<'_, M>,
     ) -> Result<Taken, Full> {
         if message.is_empty() || message.len() > self.config.message_bytes_max {
             return Err(Full);
         }
+        self.usable.renew(&self.connections);
         let index = match self.usable(to) {
             Some(index) => index,
             None => self.open(now, to, out)?,
@@ -133,8 +182,16 @@ impl<L> Pool<L> {
     }
 
     /// A peer opened a connection; its greeting is awaited.
-    pub fn accepted<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
-        self.insert(Connection::new(stream, Stage::Silent, None, now));
+    pub fn accepted<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        from: IpAddr,
+        out: &mut Outbox<'_, M>,
+    ) {
+        let mut connection = Connection::new(stream, Stage::Silent, None, now);
+        connection.from = Some(from);
+        self.insert(connection);
         out.read(stream, CREDIT_BYTES);
         self.check_by(now + self.config.connect_timeout);
     }
@@ -144,6 +201,7 @@ impl<L> Pool<L> {
         if let Some(connection) = self.find_mut(stream).filter(|at| at.stage == Stage::Connecting) {
             connection.stage = Stage::Open;
             connection.used = now;
+            self.usable.forget();
         }
     }
 
@@ -173,13 +231,14 @@ impl<L> Pool<L> {
         peer: SocketAddr,
         out: &mut Outbox<'_, M>,
     ) {
-        let greeting = self.greeting.clone();
-        let Some(connection) = self.find_mut(stream) else { return };
+        let Ok(index) = self.index(stream) else { return };
+        let connection = &mut self.connections[index];
         connection.label = Some(label);
         if connection.stage == Stage::Silent {
             connection.stage = Stage::Open;
             connection.peer = Some(peer);
-            connection.send(greeting, out);
+            connection.send(&self.greeting, out);
+            self.usable.forget();
         }
     }
 
@@ -207,6 +266,7 @@ impl<L> Pool<L> {
         }
         if connection.stage != Stage::Closing {
             connection.finish(now, out);
+            self.usable.forget();
             self.check_by(by);
         }
         Ok(())
@@ -216,6 +276,7 @@ impl<L> Pool<L> {
     pub fn closed(&mut self, stream: StreamId) -> Option<Lost> {
         let index = self.index(stream).ok()?;
         let connection = self.connections.remove(index);
+        self.usable.forget();
         let connected = connection.stage != Stage::Connecting;
         Some(Lost { stream, peer: connection.peer, connected })
     }
@@ -233,6 +294,7 @@ impl<L> Pool<L> {
                 connection.finish(now, out);
             }
         }
+        self.usable.forget();
         self.check_by(now + self.config.connect_timeout);
     }
 
@@ -243,6 +305,7 @@ impl<L> Pool<L> {
             return;
         }
         self.check = None;
+        self.usable.forget();
         let (idle, connect) = (self.config.idle_timeout, self.config.connect_timeout);
         let mut next: Option<Instant> = None;
         self.connections.retain_mut(|connection| {
@@ -268,6 +331,18 @@ impl<L> Pool<L> {
     #[must_use]
     pub fn label(&self, stream: StreamId) -> Option<&L> {
         self.connections[self.index(stream).ok()?].label.as_ref()
+    }
+
+    /// Whether a connection shows that who speaks can be reached at `addr`: we opened it to there, or it came from that
+    /// machine.
+    #[must_use]
+    pub fn vouches(&self, stream: StreamId, addr: SocketAddr) -> bool {
+        let Ok(index) = self.index(stream) else { return false };
+        let connection = &self.connections[index];
+        match connection.from {
+            Some(from) => from == addr.ip(),
+            None => connection.peer == Some(addr),
+        }
     }
 
     /// Whether the pool has this connection.
@@ -316,7 +391,7 @@ impl<L> Pool<L> {
         out.read(stream, CREDIT_BYTES);
         let mut connection = Connection::new(stream, Stage::Connecting, Some(to), now);
         if !self.greeting.is_empty() {
-            connection.send(self.greeting.clone(), out);
+            connection.send(&self.greeting, out);
         }
         let index = self.insert(connection);
         self.check_by(now + self.config.connect_timeout);
@@ -335,15 +410,17 @@ impl<L> Pool<L> {
             return Err(Full);
         }
         idle.finish(now, out);
+        self.usable.forget();
         self.check_by(by);
         Ok(())
     }
 
+    /// The connection to send by, an open one if there is one.
     fn usable(&self, to: SocketAddr) -> Option<usize> {
-        let usable =
-            |at: &Connection<L>| at.peer == Some(to) && matches!(at.stage, Stage::Open | Stage::Connecting);
-        let open = |at: &Connection<L>| usable(at) && at.stage == Stage::Open;
-        self.connections.iter().position(open).or_else(|| self.connections.iter().position(usable))
+        match &self.usable.list {
+            Some(list) => self.index(Usable::find(list, to)?).ok(),
+            None => self.index(Usable::find(&Usable::of(&self.connections), to)?).ok(),
+        }
     }
 
     fn check_by(&mut self, at: Instant) {
@@ -353,6 +430,7 @@ impl<L> Pool<L> {
     fn insert(&mut self, connection: Connection<L>) -> usize {
         let index = self.index(connection.stream).unwrap_or_else(|at| at);
         self.connections.insert(index, connection);
+        self.usable.forget();
         index
     }
 

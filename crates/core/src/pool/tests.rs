@@ -50,7 +50,7 @@ impl Driver {
     }
 
     fn send(&mut self, to: u8, message: &[u8]) -> Result<Taken, Full> {
-        self.pool.send(self.now, addr(to), message.to_vec(), &mut self.queue.outbox())
+        self.pool.send(self.now, addr(to), message, &mut self.queue.outbox())
     }
 
     fn connect(&mut self, to: u8) -> StreamId {
@@ -64,7 +64,7 @@ impl Driver {
 
     fn accept(&mut self, stream: u64) -> StreamId {
         let stream = StreamId::accepted(stream);
-        self.pool.accepted(self.now, stream, &mut self.queue.outbox());
+        self.pool.accepted(self.now, stream, addr(9).ip(), &mut self.queue.outbox());
         stream
     }
 

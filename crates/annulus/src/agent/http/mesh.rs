@@ -487,25 +487,19 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             "there is no such block".to_owned(),
             "`annulus mesh inbox` and `annulus mesh outbox` show the hashes",
         ),
-        R::NoSuchMessage => (
-            StatusCode::NOT_FOUND,
-            "no_such_message",
-            "there is no such message".to_owned(),
-            "`annulus mesh inbox` shows the numbers",
-        ),
         R::Corrupt { key } => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "block_corrupt",
             format!("the block {key} was spoilt on the disk, and is gone"),
             "check the disk, and ask its sender to send it again",
         ),
-        other => return refused_file(other),
+        other => return file_refused(other),
     };
     ApiError::new(status, code, message, hint)
 }
 
-/// Why a command about a file was not done.
-fn refused_file(reply: &w3w::Reply) -> ApiError {
+/// Why something was not done with a file, or with a message that is here.
+fn file_refused(reply: &w3w::Reply) -> ApiError {
     use w3w::Reply as R;
     let (status, code, message, hint) = match reply {
         R::BadManifest => (
@@ -525,6 +519,12 @@ fn refused_file(reply: &w3w::Reply) -> ApiError {
             "wrong_block",
             "these are not the bytes that were offered: the file has changed".to_owned(),
             "send the file again, as it is now",
+        ),
+        R::NoSuchMessage => (
+            StatusCode::NOT_FOUND,
+            "no_such_message",
+            "there is no such message".to_owned(),
+            "`annulus mesh inbox` shows the numbers",
         ),
         other => (
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -5,17 +5,28 @@ use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use annulus_core::Base;
-use annulus_sim::Latency;
-use annulus_sim::scenarios::route::{Keys, Phase, RouteExperiment, RouteReport};
+use annulus_sim::scenarios::route::{
+    Keys, Phase, RouteExperiment, RouteReport, RouteScenario, RouteStorm, StormKind, StormReport,
+};
+use annulus_sim::{FaultPlan, Latency};
+
+use super::common::Common;
+use super::verdict;
 
 /// A ring of routing nodes: joins through the protocol, then messages between random pairs of nodes.
 ///
 /// An oracle that knows all nodes says where each message should have arrived. With --fail a part of the nodes loses
-/// power, and messages are sent right after that and after repair.
+/// power, and messages are sent right after that and after repair. With --storm or --restart nodes come at once, and
+/// what that costs is compared with the same one after the other. With --swarm, or with faults, it does not measure but
+/// checks: no message is delivered twice, every sender learns what became of its message, and when the faults have
+/// stopped all leaf sets become exact and every message arrives.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim route --nodes 1000 --lookups 10000 --leaf 16 --topology plane --seed 7 --json
-  annulus sim route --nodes 5000 --fail 0.1 --seed 7")]
+  annulus sim route --nodes 5000 --fail 0.1 --seed 7
+  annulus sim route --nodes 200 --storm 200 --seed 7
+  annulus sim route --nodes 32 --restart 21 --seed 7
+  annulus sim route --swarm --nodes 24 --runs 100")]
 pub(crate) struct Route {
     /// How many nodes
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -53,13 +64,71 @@ pub(crate) struct Route {
     #[arg(long, default_value_t = 1200)]
     repair: u64,
 
-    /// Decides everything
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    /// So many nodes join at once
+    #[arg(long, value_name = "N", conflicts_with_all = ["fail", "restart"])]
+    storm: Option<u32>,
+
+    /// So many nodes are killed and start again at once
+    #[arg(long, value_name = "N", conflicts_with = "fail")]
+    restart: Option<u32>,
+
+    /// Seconds of virtual time in which faults happen
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+
+    #[command(flatten)]
+    common: Common,
 }
 
 impl Route {
     pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
+        let conditions = self.common.conditions();
+        if self.common.swarm || conditions.faults != FaultPlan::default() {
+            let scenario = RouteScenario {
+                nodes: self.nodes,
+                seconds: self.seconds,
+                leaf_set_max: self.leaf,
+                neighbourhood_max: self.neighbourhood,
+                conditions,
+                swarm: self.common.swarm,
+                broken: None,
+            };
+            return verdict::run(&self.common, &scenario, json);
+        }
+        let at_once = self.storm.map(|count| (count, StormKind::Join));
+        match at_once.or(self.restart.map(|count| (count, StormKind::Restart))) {
+            Some((count, kind)) => self.storm(count, kind, json),
+            None => self.measure(json),
+        }
+    }
+
+    fn storm(&self, count: u32, kind: StormKind, json: bool) -> anyhow::Result<ExitCode> {
+        anyhow::ensure!(
+            kind == StormKind::Join || count < self.nodes,
+            "--restart {count} of --nodes {}: at least one has to stay",
+            self.nodes
+        );
+        let storm = RouteStorm {
+            nodes: self.nodes,
+            count,
+            kind,
+            lookups: self.lookups,
+            leaf_set_max: self.leaf,
+            neighbourhood_max: self.neighbourhood,
+            latency: self.topology,
+        };
+        let report = storm.run(self.common.first_seed())?;
+        let mut out = stdout().lock();
+        if json {
+            serde_json::to_writer(&mut out, &report)?;
+            writeln!(out)?;
+        } else {
+            tell_storm(&report, &mut out)?;
+        }
+        Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn measure(&self, json: bool) -> anyhow::Result<ExitCode> {
         let experiment = RouteExperiment {
             nodes: self.nodes,
             lookups: self.lookups,
@@ -71,7 +140,7 @@ impl Route {
             fail: self.fail,
             repair: Duration::from_secs(self.repair),
         };
-        let report = experiment.run(self.seed)?;
+        let report = experiment.run(self.common.first_seed())?;
         let mut out = stdout().lock();
         if json {
             serde_json::to_writer(&mut out, &report)?;
@@ -107,6 +176,25 @@ fn tell(report: &RouteReport, out: &mut impl Write) -> anyhow::Result<()> {
         "  messages  {:.1} for a join, {:.3} per node and second at rest",
         report.join_messages_mean, report.control_messages_per_node_per_second
     )?;
+    writeln!(out, "  trace hash  {}", report.trace_hash)?;
+    Ok(())
+}
+
+fn tell_storm(report: &StormReport, out: &mut impl Write) -> anyhow::Result<()> {
+    let StormReport { seed, nodes, count, times, wrong, lost, delivered, .. } = report;
+    let what = if report.kind == StormKind::Join { "join" } else { "restart" };
+    writeln!(out, "{count} {what} at once among {nodes} nodes, seed {seed}")?;
+    writeln!(
+        out,
+        "  messages  {} at once, {} one by one: {times:.2} times",
+        report.messages_at_once, report.messages_one_by_one
+    )?;
+    writeln!(
+        out,
+        "  whole     after {:.1} s; then {:.3} messages per node and second",
+        report.whole_after_seconds, report.control_messages_per_node_per_second
+    )?;
+    writeln!(out, "  lookups   {delivered} delivered, {wrong} wrong, {lost} lost")?;
     writeln!(out, "  trace hash  {}", report.trace_hash)?;
     Ok(())
 }

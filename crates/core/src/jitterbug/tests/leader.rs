@@ -160,6 +160,16 @@ fn ja_47_a_slow_loop_is_told() {
 }
 
 #[test]
+fn ja_52_who_has_left_does_not_come_back_for_the_token() {
+    let mut rig = leader();
+    rig.stop();
+    assert!(rig.machine.is_stopped(), "nobody is there to take it");
+    rig.take_log();
+    rig.advance(60 * SECOND);
+    assert_eq!((rig.machine.is_stopped(), rig.take_log()), (true, Vec::new()));
+}
+
+#[test]
 fn ja_52_a_leader_passes_the_token_before_it_stops_and_a_waiter_just_goes() {
     let (mut rig, stream) = passing();
     rig.stop();

@@ -51,7 +51,7 @@ fn message_to(key: u128) -> Message {
         origin: contact(5),
         ttl: 4,
         hops: 1,
-        repeatable: false,
+        copies: Copies::One,
         body,
     };
     Message::Route { transmission: 3, envelope }

@@ -163,7 +163,7 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
             origin: joiner,
             ttl: 9,
             hops,
-            repeatable: true,
+            copies: Copies::Many,
             body: Body::Join,
         };
         let mut by_hand = Joiner { rig, streams: 1_000_000 };
@@ -448,7 +448,7 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
         origin: other,
         ttl: 9,
         hops: 1,
-        repeatable: false,
+        copies: Copies::One,
         body: Body::App { app: AppName::default(), ask: false, payload: b"early".to_vec() },
     };
     joiner.hear(other, &[Message::Route { transmission: 3, envelope }]);

@@ -224,6 +224,7 @@ fn n_15_a_node_that_swallows_messages_is_passed_by_on_a_retry() {
 #[test]
 fn a_message_goes_another_way_when_a_node_has_died() {
     let mut group = Group::ring(60, 1, &small());
+    group.run(10 * SECOND);
     let (from, key, way) = long_way(&group);
     group.kill(way[1]);
     let request = group.command(from, route(key, 0));
@@ -232,6 +233,23 @@ fn a_message_goes_another_way_when_a_node_has_died() {
     let reply = group.reply(from, request);
     assert!(matches!(reply, Some(Reply::Delivered { by, .. }) if *by == owner), "{reply:?}");
     assert!(group.members[from].pastry.counted().messages_rerouted > 0);
+}
+
+#[test]
+fn a_copy_that_may_not_be_the_only_one_is_not_delivered_by_a_new_owner() {
+    let mut group = Group::ring(60, 1, &small());
+    group.run(10 * SECOND);
+    let (from, key, way) = long_way(&group);
+    // The message reaches its owner, but no acknowledgement of the node in between comes back. The owner vanishes.
+    let (between, owner) = (way[1], *way.last().unwrap());
+    group.passes = Box::new(move |a, b, _| (a, b) != (between, from));
+    let request = group.command(from, route(key, 0));
+    group.run(SECOND / 20);
+    assert_eq!(delivered(&group).len(), 1);
+    group.kill(owner);
+    group.run(60 * SECOND);
+    assert_eq!(delivered(&group).len(), 1, "the next owner has not delivered it again");
+    assert!(group.reply(from, request).is_some());
 }
 
 #[test]

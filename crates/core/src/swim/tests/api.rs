@@ -12,14 +12,14 @@ fn s_126_options_that_cannot_work_are_refused_and_say_why() {
         config
     };
     let cases = [
-        (Config { id: Id::MIN, ..base() }, "members.id is zero"),
+        (Config { id: Id::MIN, ..base() }, "the id is zero"),
         (Config { addrs: vec![addr(1); 9], ..base() }, "9 addresses"),
-        (Config { bind: "0.0.0.0:7946".parse().unwrap(), ..base() }, "set members.addrs"),
+        (Config { bind: "0.0.0.0:7946".parse().unwrap(), ..base() }, "give one that is in `addrs`"),
         (Config { meta: vec![0; 513], ..base() }, "513 bytes of metadata"),
-        (set(|s| s.probe_interval = Duration::ZERO), "probe_interval is zero"),
-        (set(|s| s.probe_timeout = s.probe_interval), "below probe_interval (1s)"),
+        (set(|s| s.probe_interval = Duration::from_micros(999)), "it must be at least 1ms"),
+        (set(|s| s.probe_timeout = s.probe_interval), "below the probe interval (1s)"),
         (set(|s| s.suspicion_mult = 0), "at least 1"),
-        (set(|s| s.region_count = 0), "probes nobody"),
+        (set(|s| s.region_count = 0), "nobody would be probed"),
         (set(|s| s.packet_bytes_max = 100), "between 768 and 32767"),
         (set(|s| s.user_share = Some(91)), "over 90 percent"),
     ];

@@ -80,7 +80,7 @@ fn s_51_the_bytes_are_those_of_the_vectors() {
         ("a short length in long form", "80050300000006", DecodeError::Field("length")),
         ("a ping cut short", "050000000003", DecodeError::Truncated),
         ("an ack too long", "06030000000600", DecodeError::Trailing),
-        ("a flag that does not exist", "0e0100000003000000000000000504", DecodeError::Field("flags")),
+        ("a flag that does not exist", "0d01000000030400000000000005", DecodeError::Field("flags")),
         (
             "an address of no kind",
             "1a06000000000100000000000000000000000000000100000000 05".trim(),
