@@ -99,7 +99,10 @@ impl Group {
         for (claim, took) in claims.iter().zip(took) {
             let bound = 2.0 * claim.simulated + 5.0;
             let most = took.into_iter().flatten().fold(0.0, f64::max);
-            println!("| {} | {:.2} | {bound:.2} | {most:.2} |", claim.what, claim.simulated);
+            common::tell(format_args!(
+                "| {} | {:.2} | {bound:.2} | {most:.2} |",
+                claim.what, claim.simulated
+            ));
             assert!(
                 most <= bound,
                 "{}: {most:.1} s in periods of one of them, bound {bound:.1} s",
@@ -116,8 +119,11 @@ struct Claim<'a> {
     since: &'a [u64],
     /// What 99 of 100 simulated groups need, in seconds.
     simulated: f64,
-    sees: Box<dyn Fn(&[Value]) -> bool>,
+    sees: Sight,
 }
+
+/// Whether somebody sees it, by its list of members.
+type Sight = Box<dyn Fn(&[Value]) -> bool>;
 
 fn members(agent: &Agent) -> Vec<Value> {
     let (_, body) = agent.request("GET", "/v1/members", &[], "");
@@ -138,7 +144,9 @@ fn state<'a>(members: &'a [Value], name: &str) -> Option<&'a str> {
 fn tell_the_truth(interval: Duration, still: Duration) {
     let simulated = simulated(interval, still);
     let mut group = Group::start(interval);
-    println!("| everybody knows that one | simulated p99 s | bound s | took at most s |\n|---|---|---|---|");
+    common::tell(format_args!(
+        "| everybody knows that one | simulated p99 s | bound s | took at most s |\n|---|---|---|---|"
+    ));
     let [moves, stands, dies] = [AGENTS - 3, AGENTS - 2, AGENTS - 1];
     let since = group.periods();
     group.agents[dies].signal("KILL");

@@ -134,7 +134,7 @@ fn check_receipts(sender: &Agent, recipient: &Agent, to: &str) {
             lost += usize::from(!is_there);
         }
     }
-    println!("{delivered} delivered, {lost} lost and shown as such, of {}", outbox.len());
+    common::tell(format_args!("{delivered} delivered, {lost} lost and shown as such, of {}", outbox.len()));
     assert!(delivered > 0);
 }
 
@@ -256,7 +256,7 @@ impl SmallDisk {
             return Some(Self(dir));
         }
         assert!(std::env::var_os("CI").is_none(), "CI can mount");
-        println!("SKIPPED: only root can mount a small disk");
+        common::tell(format_args!("SKIPPED: only root can mount a small disk"));
         None
     }
 

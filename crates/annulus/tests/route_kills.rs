@@ -159,9 +159,9 @@ fn messages_survive_kills(size: usize, count: usize, victims: usize) {
         let closest = heard.key.closest(candidates.iter().copied().chain([by])).expect("there are some");
         assert_eq!(closest, by, "message {number} was delivered at a wrong live node");
     }
-    println!(
+    common::tell(format_args!(
         "{size} agents, {victims} killed and restarted: {arrived} of {count} messages delivered, {reported} reported"
-    );
+    ));
     assert!(arrived > count / 2, "the ring carried few of the messages: {arrived} of {count}");
 }
 

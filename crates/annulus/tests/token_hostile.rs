@@ -146,7 +146,7 @@ fn jf_20_who_says_a_byte_now_and_then_is_ended_and_holds_nobody_up() {
         while let Ok((stream, _)) = candidate.tcp.accept() {
             kept.push(stream);
         }
-        if let Some(last) = kept.last_mut().filter(|_| turns(&agents) % 2 == 0) {
+        if let Some(last) = kept.last_mut().filter(|_| turns(&agents).is_multiple_of(2)) {
             let _ = last.write_all(&[0x00]);
         }
     });

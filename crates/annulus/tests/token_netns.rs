@@ -42,7 +42,7 @@ impl Lab {
             "CI needs root and `ip` for network namespaces"
         );
         if !possible {
-            eprintln!("SKIPPED: no root, or no `ip`, or no network namespaces here");
+            common::tell(format_args!("SKIPPED: no root, or no `ip`, or no network namespaces here"));
         }
         possible
     }

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up. It guards against hanging; nothing is measured by it.
@@ -61,7 +61,8 @@ pub(crate) fn own_udp_port() -> u16 {
 pub(crate) struct Agent {
     pub(crate) ip: IpAddr,
     pub(crate) child: Child,
-    log: mpsc::Receiver<String>,
+    /// Behind a lock only so that threads can share an agent.
+    log: Mutex<mpsc::Receiver<String>>,
 }
 
 impl Agent {
@@ -95,7 +96,7 @@ impl Agent {
     pub(crate) fn wait_for_log(&mut self, part: &str) -> String {
         let mut seen = Vec::new();
         loop {
-            match self.log.recv_timeout(PATIENCE) {
+            match self.log.get_mut().expect("nobody panicked with it").recv_timeout(PATIENCE) {
                 Ok(line) if line.contains(part) => return line,
                 Ok(line) => seen.push(line),
                 Err(_) => panic!("no {part:?} in the log: {seen:#?}"),
@@ -181,4 +182,10 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
 /// slowness is what is tried. Nothing hopes that something has happened meanwhile.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// Says something in the output of a test.
+#[expect(clippy::print_stdout, reason = "what a test measured or skipped is to be seen")]
+pub(crate) fn tell(what: std::fmt::Arguments<'_>) {
+    println!("{what}");
 }
