@@ -89,7 +89,7 @@ impl Agent {
         std::thread::spawn(move || {
             stderr.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        Self { ip, child, log }
+        Self { ip, child, log: Mutex::new(log) }
     }
 
     /// Waits for a line of its log.
