@@ -138,7 +138,8 @@ impl<S: Subject> World<S> {
         self.stop();
         self.advance(S::SETTLED);
         self.answer_store_fully();
-        assert!(self.machine.is_stopped(), "told to stop, it never does");
+        let waits_for = self.machine.poll_timeout();
+        assert!(self.machine.is_stopped(), "told to stop, it never does; it waits for {waits_for:?}");
     }
 
     fn noise(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {

@@ -9,6 +9,9 @@ use crate::time::Instant;
 /// The most holds that may wait.
 const WAITING_MAX: usize = 64;
 
+/// The shortest hold: one without any length would be over before anybody could be told that it is there.
+const LIMIT_LEAST: Duration = Duration::from_micros(1);
+
 /// A hold that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
@@ -44,7 +47,7 @@ impl Holds {
     /// A tenure with this fence is there: the first wish is granted.
     pub(super) fn grant(&mut self, now: Instant, fence: u64) -> Option<Hold> {
         let asked = self.waiting.pop_front()?;
-        let hold = Hold { request: asked.request, fence, until: now + asked.limit };
+        let hold = Hold { request: asked.request, fence, until: now + asked.limit.max(LIMIT_LEAST) };
         self.active = Some(hold);
         self.last_fence = Some(fence);
         Some(hold)

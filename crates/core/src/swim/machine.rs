@@ -320,6 +320,11 @@ impl Swim {
         if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
             self.time_gossip(now);
         }
+        if self.stopping.is_some() {
+            // What others still say while we say goodbye is kept too, and not in some seconds.
+            self.keeper.hurry(now.mono);
+            self.keep(now, out);
+        }
     }
 
     /// Who waited for a rumour that was handed on is told.
