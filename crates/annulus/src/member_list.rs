@@ -274,6 +274,9 @@ pub enum MembersError {
     /// None of the addresses can be joined.
     #[error("there is no address to join: they are this node's own, or already being joined")]
     NoAddress,
+    /// The node has said goodbye.
+    #[error("this node has left the group: join again first")]
+    HasLeft,
     /// No such member is known.
     #[error("no such member is known")]
     NoSuchMember,
@@ -304,6 +307,7 @@ fn refused(reply: &Reply) -> MembersError {
         Reply::TimedOut => MembersError::TimedOut,
         Reply::NoAddress => MembersError::NoAddress,
         Reply::NoSuchMember => MembersError::NoSuchMember,
+        Reply::HasLeft => MembersError::HasLeft,
         Reply::NotStarted => MembersError::Paused,
         Reply::AlreadyStarted => MembersError::Running,
         _ => MembersError::Stopped,

@@ -99,6 +99,7 @@ const CODES: &[&str] = &[
     "bad_name",
     "event_too_large",
     "bad_tag",
+    "has_left",
     "tags_too_large",
     "own_member",
     "token_refused",
@@ -375,6 +376,12 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
+    }
+    let json = "Content-Type: application/json";
+    agent.stdout(&["leave"]);
+    for (path, body) in [("/v1/tags", "{\"set\":{\"a\":\"b\"}}"), ("/v1/events", "{\"name\":\"x\"}")] {
+        let (answered, text) = agent.request("POST", path, &[json], body);
+        assert_api_error(answered, &text, 409, "has_left");
     }
 }
 

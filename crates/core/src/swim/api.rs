@@ -123,6 +123,8 @@ pub enum Reply {
     Full,
     /// Nobody was told in time; it is still on its way.
     TimedOut,
+    /// The node has said goodbye: it tells nothing until it joins again.
+    HasLeft,
     /// Nothing is detected: give [`Command::Start`] first.
     NotStarted,
     /// It was started already.

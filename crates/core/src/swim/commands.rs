@@ -34,6 +34,12 @@ impl Swim {
         if needs_start && !self.running {
             return Some(Reply::NotStarted);
         }
+        let tells =
+            matches!(command, Command::Update { .. } | Command::SetMeta { .. } | Command::Broadcast { .. });
+        if tells && self.leaving {
+            // Whatever it told of itself would contradict its goodbye.
+            return Some(Reply::HasLeft);
+        }
         Some(match command {
             Command::Start => self.start_again(now, out),
             Command::Stop => self.pause(false, out),

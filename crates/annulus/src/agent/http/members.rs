@@ -413,6 +413,12 @@ async fn ask(api: &Api, command: swim::Command) -> Result<swim::Reply, ApiError>
 fn unexpected(reply: &swim::Reply) -> ApiError {
     match reply {
         swim::Reply::NoSuchMember => no_member("the member was forgotten just now"),
+        swim::Reply::HasLeft => ApiError::new(
+            StatusCode::CONFLICT,
+            "has_left",
+            "this node has left the group",
+            "join again with `annulus join ADDR`",
+        ),
         swim::Reply::Stopped | swim::Reply::NotStarted => ApiError::stopping(),
         _ => ApiError::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::common::{Common, SECONDS_MAX};
 use super::verdict;
+use crate::cli::UsageError;
 
 /// Nodes that know who is alive: measures how fast the dead are found, how often the living are buried, what it costs.
 ///
@@ -48,7 +49,7 @@ pub(crate) struct Members {
     aligned: bool,
 
     /// Instead of the preset's own
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     suspicion_mult: Option<u32>,
 
     /// How many nodes stand still now and then (experiments stall and lifeguard)
@@ -103,10 +104,15 @@ impl Members {
             };
             return verdict::run(&self.common, &scenario, json);
         }
+        let crash = conditions.faults.crashes;
+        if crash > self.nodes {
+            let text = format!("{crash} of {} nodes cannot crash: give a smaller --crash", self.nodes);
+            return Err(UsageError(text).into());
+        }
         let measure = Measure {
             experiment: self.experiment.done(),
             nodes: self.nodes,
-            crash: conditions.faults.crashes,
+            crash,
             seconds: self.seconds,
             preset: self.preset,
             suspicion_mult: self.suspicion_mult,
