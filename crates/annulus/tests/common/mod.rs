@@ -169,12 +169,15 @@ impl Drop for Agent {
 /// Asks again and again until there is an answer.
 pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
+    // Soon at first, then seldom: who asks takes the processor from who is asked.
+    let mut nap = Duration::from_millis(5);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(begin.elapsed() < PATIENCE, "waited too long until {what}");
-        pause(Duration::from_millis(5));
+        pause(nap);
+        nap = (nap * 3 / 2).min(Duration::from_millis(200));
     }
 }
 
