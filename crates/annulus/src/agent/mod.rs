@@ -14,3 +14,4 @@ mod services;
 pub(crate) mod user_event;
 
 pub(crate) use run::run;
+pub(crate) use services::HOLD_MAX;

@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::message::HostId;
 use super::restore::Draw;
 
+/// The longest `renew_timeout`: whoever waits longer does not notice that the token is gone.
+const RENEW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -172,6 +175,12 @@ impl Config {
                 nodes: self.nodes_expected,
             });
         }
+        if self.renew_timeout > RENEW_MAX {
+            return Err(ConfigError::RenewMax { renew_timeout: self.renew_timeout });
+        }
+        if let Some(ip) = self.broadcast.iter().find(|ip| ip.is_unspecified() || **ip == self.addr) {
+            return Err(ConfigError::Broadcast { ip: *ip });
+        }
         if self.data_bytes_max == 0 || self.add_set_max == 0 || self.streams_max == 0 {
             return Err(ConfigError::ZeroLimit);
         }
@@ -232,6 +241,18 @@ pub enum ConfigError {
         least: Duration,
         /// For how many nodes.
         nodes: usize,
+    },
+    /// Nobody would ever notice that the token is gone.
+    #[error("token.renew_timeout is {renew_timeout:?}: give it at most 24h")]
+    RenewMax {
+        /// As configured.
+        renew_timeout: Duration,
+    },
+    /// Nobody else would be asked.
+    #[error("token.broadcast names {ip}: give the broadcast address of the network, or addresses of other nodes")]
+    Broadcast {
+        /// As configured.
+        ip: IpAddr,
     },
     /// A limit under which nothing can happen.
     #[error("a limit of token (data_bytes_max, add_set_max, streams_max) is zero: give it at least 1")]

@@ -146,6 +146,12 @@ impl<A: Application> Jitterbug<A> {
         self.fence
     }
 
+    /// The number of the hold in force, if there is one.
+    #[must_use]
+    pub fn held(&self) -> Option<u64> {
+        self.holds.active().map(|hold| hold.fence)
+    }
+
     /// The application.
     #[must_use]
     pub fn application(&self) -> &A {
