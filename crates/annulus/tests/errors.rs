@@ -1,6 +1,8 @@
 //! Every error of `docs/errors.md`, provoked with the real binary, and nothing in the list that is not provoked.
 
 mod common;
+#[path = "errors/token.rs"]
+mod token;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -66,6 +68,18 @@ const PROVOKED: &[&str] = &[
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
+    "this value cannot travel: …",
+    "is out of range: give 1ms to 24h",
+    "no token came by within …; the value is not set",
+    "the limit of … is over: the command was stopped",
+    "the token was lost: … the ring went on",
+    "the agent went away: the command was stopped",
+    "the agent has said nothing for …: the command was stopped",
+    "token.broadcast names …",
+    "token.renew_timeout is …: give it at most 24h",
+    "are both …: give each its own",
+    "a question for the token has … bytes",
+    "does not pass within … s; give at least …",
     "this agent does not run route",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",
@@ -105,6 +119,8 @@ const CODES: &[&str] = &[
     "tags_too_large",
     "own_member",
     "token_refused",
+    "bad_limit",
+    "no_token",
     "bad_path",
     "too_many_clients",
     "not_delivered",
@@ -417,21 +433,6 @@ fn a_client_too_many_is_told_so_and_the_others_go_on() {
     common::wait_until("there is room again", || {
         (agent.request("GET", "/v1/info", &[], "").0 == 200).then_some(())
     });
-}
-
-#[test]
-fn a_token_that_cannot_be_used_says_why() {
-    let port = format!("token.udp_port={}", own_udp_port());
-    let agent = Agent::start(&["--services", "token", "--set", "token.preset=local", "--set", &port]);
-    let http = agent.http().to_string();
-    assert_fails(&["token", "get", "nothing", "--agent", &http], "no value is called …", 1);
-    let run = ["token", "run", "--limit", "5", "--agent", &http, "--", "true"];
-    assert_fails(&run, "is no duration: give one with its unit", 2);
-    let run = ["token", "run", "--agent", &http, "--", "/nowhere/command"];
-    assert_fails(&run, "cannot run …; check its name and PATH", 1);
-    let json = "Content-Type: application/json";
-    let (status, text) = agent.request("POST", "/v1/token/release", &[json], "{\"hold\":999999}");
-    assert_api_error(status, &text, 409, "token_refused");
 }
 
 #[test]

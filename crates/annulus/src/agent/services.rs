@@ -161,7 +161,9 @@ fn token(settings: &Settings, store: &Store) -> anyhow::Result<Token> {
     let addr = settings.ip("node.bind");
     let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
     if let Some(ip) = given.iter().find(|ip| ip.is_ipv4() != addr.is_ipv4()) {
-        let text = format!("token.broadcast names {ip}, which cannot be reached from {addr}: name addresses of its family");
+        let text = format!(
+            "token.broadcast names {ip}, which cannot be reached from {addr}: name addresses of its family"
+        );
         return Err(usage(text));
     }
     own_ports(settings).map_err(usage)?;

@@ -103,7 +103,8 @@ impl Token {
 fn read(client: &Client) -> anyhow::Result<(String, Value, Document)> {
     let (text, mut fields): (String, BTreeMap<String, Raw>) = client.read("/v1/token")?;
     let data = fields.remove("data").map(|data| Document::from_json(data.text().as_bytes()));
-    let document = data.transpose().map_err(|error| anyhow::anyhow!("{error}; check --agent"))?.unwrap_or_default();
+    let document =
+        data.transpose().map_err(|error| anyhow::anyhow!("{error}; check --agent"))?.unwrap_or_default();
     Ok((text, serde_json::to_value(&fields)?, document))
 }
 

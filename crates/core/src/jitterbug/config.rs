@@ -249,7 +249,9 @@ pub enum ConfigError {
         renew_timeout: Duration,
     },
     /// Nobody else would be asked.
-    #[error("token.broadcast names {ip}: give the broadcast address of the network, or addresses of other nodes")]
+    #[error(
+        "token.broadcast names {ip}: give the broadcast address of the network, or addresses of other nodes"
+    )]
     Broadcast {
         /// As configured.
         ip: IpAddr,

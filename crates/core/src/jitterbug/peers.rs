@@ -64,12 +64,19 @@ impl Peers {
 
     /// Whether somebody was named who is news, has had time to join by itself, and is not in `list`. It is asked about
     /// once, and not again before `pause` is over.
-    pub(super) fn seeks(&mut self, now: Instant, time_to_join: Duration, pause: Duration, list: &NodeList) -> bool {
+    pub(super) fn seeks(
+        &mut self,
+        now: Instant,
+        time_to_join: Duration,
+        pause: Duration,
+        list: &NodeList,
+    ) -> bool {
         let soon = self.fresh_since + time_to_join > now || self.sought_at.is_some_and(|at| at + pause > now);
         if self.fresh.is_empty() || soon {
             return false;
         }
-        let listed: BTreeSet<IpAddr> = list.nodes().iter().map(|node| node.addr.ip().to_canonical()).collect();
+        let listed: BTreeSet<IpAddr> =
+            list.nodes().iter().map(|node| node.addr.ip().to_canonical()).collect();
         let strangers = !core::mem::take(&mut self.fresh).is_subset(&listed);
         if strangers {
             self.sought_at = Some(now);

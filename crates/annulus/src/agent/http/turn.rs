@@ -54,12 +54,14 @@ async fn turn(
     JsonBody(request): JsonBody<HoldRequest>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     let limit = request.limit()?;
-    let silence = Duration::from_micros(status(&api).await?.renew_timeout_micros);
+    let renew = Duration::from_micros(status(&api).await?.renew_timeout_micros);
+    let alive = (renew / ALIVE_PER_RENEW).min(ALIVE_MAX);
+    // One sign of life may be late.
+    let silence = renew + alive;
     let (sender, mut news) = mpsc::channel(2);
     // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
     tokio::spawn(watch(api, limit, silence, sender));
     let first = news.recv().await.ok_or_else(ApiError::stopping)??;
-    let alive = (silence / ALIVE_PER_RENEW).min(ALIVE_MAX);
     let told = futures_util::stream::unfold((Some(first), news), move |(first, mut news)| async move {
         let next = match first {
             Some(next) => next,
@@ -74,12 +76,7 @@ async fn turn(
 }
 
 /// Holds the token for a client until the turn is over or the client is gone.
-async fn watch(
-    api: Api,
-    limit: Duration,
-    silence: Duration,
-    client: mpsc::Sender<Result<News, ApiError>>,
-) {
+async fn watch(api: Api, limit: Duration, silence: Duration, client: mpsc::Sender<Result<News, ApiError>>) {
     // Before the hold: what ends it must not be missed.
     let mut events = api.node.events();
     let (hold, fence) = match held(ask(&api, jitterbug::Command::Hold { limit }).await) {

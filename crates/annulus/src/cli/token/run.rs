@@ -62,7 +62,9 @@ impl Run {
         let limit = super::duration("--limit", &self.limit)?;
         let every = self.every.as_deref().map(|text| match humantime::parse_duration(text) {
             Ok(every) => Ok(every),
-            Err(_) => Err(UsageError(format!("{text:?} is no duration: give one with its unit, such as 10s"))),
+            Err(_) => {
+                Err(UsageError(format!("{text:?} is no duration: give one with its unit, such as 10s")))
+            }
         });
         let every = every.transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -26,7 +26,10 @@ impl Holds {
     pub(super) fn held(&mut self, host: HostId, hold: RequestId, fence: u64, one_line: bool) -> Verdict {
         self.granted += 1;
         if one_line && fence <= self.highest {
-            return Err(Violation::new(format!("{host} holds with {fence}, after a hold with {}", self.highest)));
+            return Err(Violation::new(format!(
+                "{host} holds with {fence}, after a hold with {}",
+                self.highest
+            )));
         }
         self.highest = self.highest.max(fence);
         self.live.insert(host, (hold, fence));
