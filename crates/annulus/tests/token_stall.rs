@@ -22,7 +22,8 @@ fn release(agent: &Agent, hold: u64) -> u16 {
 }
 
 fn fence_of_a_turn(agent: &Agent) -> u64 {
-    let text = agent.stdout(&["token", "run", "--", "sh", "-c", "echo $ANNULUS_FENCE"]);
+    let http = agent.http().to_string();
+    let text = common::stdout(&["token", "run", "--agent", &http, "--", "sh", "-c", "echo $ANNULUS_FENCE"]);
     text.trim().parse().expect("a number")
 }
 

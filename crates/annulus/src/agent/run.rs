@@ -158,10 +158,16 @@ fn warn_of(event: &PartEvent) {
             "another node uses our token.host_id: one of the two gets no turns; give each its own, or set none and let a \
              copied data directory go"
         ),
+        PartEvent::Token(jitterbug::Event::LoopSlow { took, renew_timeout }) => tracing::warn!(
+            ?took,
+            ?renew_timeout,
+            "the token takes over half of token.renew_timeout round the ring: lower token.pace, or raise token.renew_timeout on \
+             all nodes"
+        ),
         PartEvent::Token(jitterbug::Event::TokenDropped { reason: DropReason::Stalled, .. }) => {
             tracing::warn!(
                 "this agent stood still for longer than token.renew_timeout: its token is given up, and what held it was told"
-            )
+            );
         }
         _ => {}
     }

@@ -124,6 +124,12 @@ fn show(client: &Client, output: &Output) -> anyhow::Result<()> {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     output.line(format!("state         {style}{state}{style:#}"));
     output.line(format!("token         {}", token["token_id"]));
+    let generation = &token["generation"];
+    let generation = generation["fence"].as_u64().map(|fence| {
+        let what = if generation["kind"] == "merge" { "merged from" } else { "restored from" };
+        format!("{what} {} by {} at fence {fence}", generation["from"], generation["host"])
+    });
+    output.line(format!("generation    {}", or_dash(generation)));
     output.line(format!("host          {}", token["host_id"]));
     let holder = number("holder").map(|holder| match (state, number("host_id") == Some(holder)) {
         (_, true) => format!("{holder} (this)"),

@@ -52,8 +52,9 @@ impl<A: Application> Jitterbug<A> {
 
     /// The data in use has all changes up to this number.
     pub(super) fn changed(&mut self, up_to: u64, out: Out<'_, '_, A>) {
-        while let Some(change) = self.changes.pending.pop_front_if(|change| change.number <= up_to) {
+        while let Some(change) = self.changes.pending.front().filter(|change| change.number <= up_to) {
             out.reply(change.request, Reply::Done);
+            self.changes.pending.pop_front();
         }
     }
 

@@ -45,6 +45,9 @@ pub struct Config {
     /// Start a restore when somebody else with our id does and we too have waited for half of `renew_timeout`: so
     /// restores overlap (JA-24 iv). It bends the document, so it is off.
     pub restore_together: bool,
+    /// When a node is named (`Command::Ask`) that the list does not have, drop the token once as if the coin had fallen, to
+    /// find it and its ring. The document knows nothing of names, and without this two rings meet when the coin falls.
+    pub seek_strangers: bool,
     /// How long the application may hold the token at most.
     pub hold_max: Duration,
     /// How long an application that computes elsewhere may take; then the token goes on without it.
@@ -87,6 +90,7 @@ impl Config {
             nodes_expected: 5,
             draw: Draw::Better,
             restore_together: false,
+            seek_strangers: true,
             hold_max: Duration::from_secs(60),
             compute_max: Duration::from_secs(60),
             add_set_max: 1024,

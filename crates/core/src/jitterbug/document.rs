@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::frame::{frame, unframe};
+use super::frame::{framed, unframe};
 use super::graph::{Edge, unite};
 use super::raw::Raw;
 use crate::wire::DecodeError;
@@ -103,17 +103,21 @@ impl Document {
     /// As JSON, fields and keys in alphabetical order.
     #[must_use]
     pub fn to_json(&self) -> Raw {
-        let text = String::from_utf8(self.written()).expect("JSON is UTF-8");
+        let mut json = Vec::new();
+        self.write(&mut json);
+        let text = String::from_utf8(json).expect("JSON is UTF-8");
         Raw::from(RawValue::from_string(text).expect("it is written as JSON"))
     }
 
     /// As framed data.
     #[must_use]
     pub fn to_data(&self) -> Vec<u8> {
-        frame(&self.written())
+        // A guess that is seldom too small: growing would copy it.
+        let bytes = 64 + 24 * self.counts.len() + 96 * self.edges.len() + 128 * self.values.len();
+        framed(bytes, |json| self.write(json))
     }
 
-    fn written(&self) -> Vec<u8> {
+    fn write(&self, json: &mut Vec<u8>) {
         let own = [
             Some(("counts", Field::Counts(&self.counts))),
             (!self.edges.is_empty()).then_some(("edges", Field::Edges(&self.edges))),
@@ -121,12 +125,12 @@ impl Document {
         ];
         let own = own.into_iter().flatten();
         if self.rest.is_empty() {
-            return written(own);
+            return write(json, own);
         }
         // A field of ours that is there beside one of the same name that was not is the one that counts.
         let rest = self.rest.iter().map(|(name, raw)| (name.as_str(), Field::Other(raw)));
         let all: BTreeMap<&str, Field<'_>> = rest.chain(own).collect();
-        written(all.into_iter())
+        write(json, all.into_iter());
     }
 
     /// The sum of all counts: every tenure raises it, no merge lowers it.
@@ -223,16 +227,13 @@ fn read<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
-fn written<'a>(fields: impl Iterator<Item = (&'a str, Field<'a>)>) -> Vec<u8> {
-    let mut json = vec![b'{'];
-    for (name, field) in fields {
-        if json.len() > 1 {
-            json.push(b',');
-        }
-        serde_json::to_writer(&mut json, name).expect("a text is JSON");
+fn write<'a>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'a str, Field<'a>)>) {
+    for (index, (name, field)) in fields.enumerate() {
+        json.push(if index == 0 { b'{' } else { b',' });
+        serde_json::to_writer(&mut *json, name).expect("a text is JSON");
         json.push(b':');
-        serde_json::to_writer(&mut json, &field).expect("its keys are texts");
+        serde_json::to_writer(&mut *json, &field).expect("its keys are texts");
     }
+    // Counts are always there, so it was opened.
     json.push(b'}');
-    json
 }

@@ -187,7 +187,7 @@ impl<A: Application> Jitterbug<A> {
                     return self.drop_token(now, DropReason::Coin, out);
                 }
                 let (time_to_join, pause) = (self.config.restore_time(), self.config.renew_timeout);
-                if self.peers.seeks(now.mono, time_to_join, pause, &self.list) {
+                if self.config.seek_strangers && self.peers.seeks(now.mono, time_to_join, pause, &self.list) {
                     return self.drop_token(now, DropReason::Strangers, out);
                 }
             } else if !lead.computed {

@@ -6,6 +6,8 @@
 //! the coin had fallen (J-31). If there is another token by now, its holder denies the restore and the data of this node is
 //! merged when that token comes; if there is none, the restore makes one, with a number above all that may have been taken.
 //!
+//! A machine whose clocks stood still with it cannot notice; it learns it when the other line comes, for then too a hold is lost.
+//!
 //! To notice, the machine must be called often enough when nothing happens: a leader has a pulse.
 
 use core::time::Duration;

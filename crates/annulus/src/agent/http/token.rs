@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use annulus_core::jitterbug::{self, Document, Raw, Set};
+use annulus_core::jitterbug::{self, Document, Edge, Raw, Set};
 use annulus_core::node::{Command, PartCommand, Reply};
 use annulus_core::{RequestId, jitterbug::Status};
 use axum::Json;
@@ -35,7 +35,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 ///
 /// An object with `state` ("orphan", "waiter" or "leader"), `token_id`, `host_id`, `addr`, `nodes` (each with its
 /// `host_id`, `addr`, penalty and `tenures`), `waiting`, `fence`, `holder` (as far as this node knows: itself, or whom it gave
-/// the token to), `passed_to`, `loop_micros`, `availability`, `renew_timeout_micros`, `data_bytes` and `data` (the JSON that
+/// the token to), `generation` (the edge of the graph by which this token came about, if it is known), `passed_to`, `loop_micros`, `availability`, `renew_timeout_micros`, `data_bytes` and `data` (the JSON that
 /// travels, as it was written).
 #[utoipa::path(get, path = "/v1/token", responses(
     (status = 200, description = "The token.", body = Object),
@@ -49,7 +49,9 @@ async fn token(State(api): State<Api>) -> Result<Json<TokenShown>, ApiError> {
         let tenures = document.counts.get(&node["host_id"].to_string()).copied().unwrap_or(0);
         node["tenures"] = tenures.into();
     }
-    Ok(Json(TokenShown { status: shown, data: document.to_json() }))
+    let own = status.token_id.magnitude();
+    let generation = document.edges.iter().rfind(|edge| edge.to == own).copied();
+    Ok(Json(TokenShown { status: shown, generation, data: document.to_json() }))
 }
 
 /// The token as it is told.
@@ -57,6 +59,7 @@ async fn token(State(api): State<Api>) -> Result<Json<TokenShown>, ApiError> {
 struct TokenShown {
     #[serde(flatten)]
     status: Value,
+    generation: Option<Edge>,
     data: Raw,
 }
 
