@@ -117,6 +117,7 @@ impl<A: Application> Jitterbug<A> {
         let listed = self.list.addr(node.host_id);
         if listed.is_some_and(|addr| addr.ip().to_canonical() == node.addr.ip()) {
             self.penalties.clear(node.host_id);
+            self.peers.others_ask();
         }
         // JA-37: without its interface nobody could dial it.
         if listed == Some(node.addr) || is_link_local(node.addr.ip()) {

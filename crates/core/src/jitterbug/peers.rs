@@ -6,7 +6,8 @@
 //!
 //! Only an orphan asks, and a node of a ring that turns is one only when the coin falls. So a ring that is told of a node it
 //! does not have would wait for the coin to find it, and with it perhaps a whole other ring. Instead, an address that is
-//! named for the first time makes the next tenure behave once as if the coin had fallen.
+//! named for the first time makes the next tenure behave once as if the coin had fallen. One node of a ring is enough: who
+//! hears another one ask does not do it again.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -82,6 +83,11 @@ impl Peers {
             self.sought_at = Some(now);
         }
         strangers
+    }
+
+    /// Somebody of our ring asks everybody it knows of: we need not do the same right after it.
+    pub(super) fn others_ask(&mut self) {
+        self.fresh.clear();
     }
 
     /// Whom the next TR1 goes to.

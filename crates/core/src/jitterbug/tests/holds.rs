@@ -185,6 +185,25 @@ fn who_is_in_the_list_is_not_looked_for_and_a_hold_is_not_disturbed() {
 }
 
 #[test]
+fn one_node_of_a_ring_looks_for_a_stranger_and_the_others_need_not() {
+    let mut rig = leader();
+    hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
+    rig.advance(2 * SECOND);
+    assert_eq!(rig.machine.list().len(), 2);
+    rig.command(Command::Ask(vec![ip(77)]));
+    hear(&mut rig, 9, &tr1(9, 2_000_000_000)).unwrap();
+    hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
+    rig.advance(60 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 0);
+    // What a stranger asks changes nothing.
+    let mut rig = leader();
+    rig.command(Command::Ask(vec![ip(77)]));
+    hear(&mut rig, 9, &tr1(9, 2_000_000_000)).unwrap();
+    rig.advance(60 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 1);
+}
+
+#[test]
 fn the_holder_is_told_as_far_as_it_is_known() {
     let holder = |rig: &Rig<Jitterbug<Ledger>>| rig.machine.status(rig.now.mono).holder;
     let rig = leader();
