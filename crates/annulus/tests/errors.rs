@@ -80,6 +80,7 @@ const PROVOKED: &[&str] = &[
     "are both …: give each its own",
     "a question for the token has … bytes",
     "does not pass within … s; give at least …",
+    "--latency and --jitter make up to …; give at most …",
     "this agent does not run route",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",

@@ -111,5 +111,8 @@ fn a_ring_that_cannot_work_is_refused_at_the_start() {
     agent_fails(&set("token.tcp_port=7946"), "are both …: give each its own", 2);
     let sim = |flag, value| ["sim", "token", "--seconds", "5", "--seed", "1", flag, value];
     assert_fails(&sim("--mtu", "5"), "a question for the token has … bytes", 2);
+    let slow = "--latency and --jitter make up to …; give at most …";
+    assert_fails(&sim("--latency", "constant:2000000"), slow, 2);
+    assert_fails(&sim("--jitter", "2000000"), slow, 2);
     assert_fails(&sim("--bandwidth", "1"), "does not pass within … s; give at least …", 2);
 }

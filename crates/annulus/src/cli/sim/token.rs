@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::process::ExitCode;
 
 use annulus_core::jitterbug::Draw;
+use annulus_sim::Latency;
 use annulus_sim::scenarios::token::{Preset, Summary, TokenScenario, without_samples};
 
 use super::common::{Common, SECONDS_MAX};
@@ -118,7 +119,16 @@ impl Token {
                 network.mtu_bytes
             )));
         }
-        let pass = scenario.config(self.nodes).pass_timeout.as_secs_f64();
+        let pass = scenario.config(self.nodes).pass_timeout;
+        let way = longest(network.latency) + network.jitter;
+        if WAYS * way >= pass {
+            return Err(UsageError(format!(
+                "--latency and --jitter make up to {way:?}: a pass goes to and fro {} times within {pass:?}; give at most {:?}",
+                WAYS / 2,
+                pass / WAYS
+            )));
+        }
+        let pass = pass.as_secs_f64();
         let bytes = TOKEN_BYTES + NODE_BYTES * u64::from(self.nodes);
         let least = (2.0 * bytes as f64 / pass).ceil() as u64;
         if let Some(bandwidth) = network.bandwidth.filter(|bandwidth| *bandwidth < least) {
@@ -128,6 +138,20 @@ impl Token {
             )));
         }
         Ok(())
+    }
+}
+
+/// How often the words of a pass cross the network: connection, offer, token.
+const WAYS: u32 = 6;
+
+/// How long a datagram may take, nearly always.
+fn longest(latency: Latency) -> Duration {
+    match latency {
+        Latency::Constant(way) | Latency::Uniform(_, way) => way,
+        Latency::LogNormal { median, sigma } => median.mul_f64((2.0 * sigma).exp().min(1e6)),
+        // The diagonal of its square.
+        Latency::Plane { per_unit } => per_unit * 1415,
+        Latency::Sphere { antipode } => antipode,
     }
 }
 
