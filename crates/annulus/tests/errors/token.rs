@@ -4,6 +4,29 @@ use std::io::Read as _;
 
 use super::*;
 
+/// The texts of the command line that a test here provokes.
+pub(super) const PROVOKED: &[&str] = &[
+    "no value is called …",
+    "is no duration: give one with its unit",
+    "cannot run …; check its name and PATH",
+    "this value cannot travel: …",
+    "is out of range: give 1ms to 24h",
+    "no token came by within …; the value is not set",
+    "the limit of … is over: the command was stopped",
+    "the token was lost: … the ring went on",
+    "the agent went away: the command was stopped",
+    "the agent has said nothing for …: the command was stopped",
+    "token.broadcast names …",
+    "token.renew_timeout is …: give it at most 24h",
+    "are both …: give each its own",
+    "a question for the token has … bytes",
+    "does not pass within … s; give at least …",
+    "--latency and --jitter make up to …; give at most …",
+];
+
+/// The codes of the API.
+pub(super) const CODES: &[&str] = &["token_refused", "bad_limit", "no_token"];
+
 const JSON: &str = "Content-Type: application/json";
 
 fn agent() -> Agent {
