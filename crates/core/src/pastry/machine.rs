@@ -126,6 +126,8 @@ pub struct Pastry {
     message_prefix: u64,
     messages: u64,
     stopping: Option<Instant>,
+    /// Transmissions to be acknowledged; empty between calls.
+    pub(super) acks: Vec<u64>,
     /// Empty between calls; its memory is kept.
     scratch: Vec<u8>,
     pub(super) counters: Counters,
@@ -179,6 +181,7 @@ impl Pastry {
             message_prefix: rng.next_u64(),
             messages: 0,
             stopping: None,
+            acks: Vec::new(),
             scratch: Vec::new(),
             counters: Counters::default(),
             rng,
@@ -335,16 +338,17 @@ impl Pastry {
         match message {
             Message::Hello { .. } => {}
             Message::Ping { nonce, .. } => {
-                let pong = self.pong(nonce);
+                let pong = self.pong(now, nonce);
                 self.send(now, from.addr, &pong, out);
             }
-            Message::Pong { nonce, from, leaf_set_version, .. } => {
-                self.on_pong(now, nonce, from, leaf_set_version, true, out);
+            Message::Pong { nonce, from, leaf_set_version, clock, .. } => {
+                self.on_pong(now, (nonce, true), from, leaf_set_version, clock, out);
             }
-            Message::Route { transmission, envelope } => {
-                self.on_route(now, from, transmission, envelope, out);
+            Message::Route { transmission, sent, envelope } => {
+                let age = self.age(now, sent);
+                self.on_route(now, from, transmission, age, envelope, out);
             }
-            Message::Ack { transmission } => self.on_ack(now, from.id, transmission, out),
+            Message::Ack { clock, transmissions } => self.on_acks(now, from.id, clock, &transmissions, out),
             Message::Nack { transmission } => self.on_nack(now, from, transmission, out),
             Message::Receipt { id, outcome, hops, path } => {
                 self.on_receipt(now, id, outcome, hops, path, out);
@@ -398,6 +402,7 @@ impl Pastry {
         for message in messages {
             self.handle_message(now, stream, message, out);
         }
+        self.acknowledge(now, stream, out);
         Ok(())
     }
 
@@ -465,11 +470,11 @@ impl Machine for Pastry {
         let message = decode(bytes).inspect_err(|_| self.counters.malformed += 1)?;
         match message {
             Message::Ping { ring, nonce, .. } if ring == self.ring => {
-                let pong = self.pong(nonce);
+                let pong = self.pong(now, nonce);
                 self.send_datagram(from, &pong, out);
             }
-            Message::Pong { ring, nonce, from, leaf_set_version } if ring == self.ring => {
-                if !self.on_pong(now, nonce, from, leaf_set_version, false, out) {
+            Message::Pong { ring, nonce, from, leaf_set_version, clock } if ring == self.ring => {
+                if !self.on_pong(now, (nonce, false), from, leaf_set_version, clock, out) {
                     return Err(Refusal::Reject("a pong that answers no probe under way"));
                 }
             }
@@ -531,6 +536,7 @@ impl Machine for Pastry {
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
+        self.notice_standstill(now);
         let mut lost = Vec::new();
         self.pool.expire(now.mono, &mut lost, out);
         lost.into_iter().for_each(|lost| self.lost(now, Some(lost), out));

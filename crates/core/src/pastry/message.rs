@@ -4,6 +4,7 @@ use core::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::clocks::{Clock, Sent};
 use super::contact::{Contact, Versions};
 use crate::id::Id;
 
@@ -69,18 +70,24 @@ pub enum Message {
         from: Contact,
         /// How often its leaf set has changed: who has seen another version asks for the leaf set.
         leaf_set_version: u32,
+        /// Its clock.
+        clock: Clock,
     },
     /// A message on its way to its key. Whoever takes it acknowledges it, then delivers or forwards it.
     Route {
         /// The sender's number for this transmission.
         transmission: u64,
+        /// When it was sent, as far as the sender can tell.
+        sent: Option<Sent>,
         /// What is under way.
         envelope: Envelope,
     },
-    /// Took the transmission of that number: it is no longer the sender's.
+    /// Took the transmissions of these numbers: they are no longer the sender's.
     Ack {
-        /// Which transmission.
-        transmission: u64,
+        /// The clock of who took them.
+        clock: Clock,
+        /// Which transmissions.
+        transmissions: Vec<u64>,
     },
     /// Did not take it: the sender tries another way.
     Nack {

@@ -18,6 +18,7 @@
 //! | `counts.rs`, `apps.rs` | what is counted; the applications |
 //! | `contact.rs`, `peers.rs`, `proximity.rs` | who is known, and how near it is |
 //! | `seats.rs` | who gets into the tables and who loses its place |
+//! | `clocks.rs` | how old a message is when it is read |
 //! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
 //! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
 //! | `members.rs` | what the service `members` tells of others |
@@ -84,6 +85,7 @@
 
 mod apps;
 mod arrival;
+mod clocks;
 mod config;
 mod contact;
 mod counts;
@@ -114,6 +116,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+pub use clocks::{Clock, Sent};
 pub use config::{Config, ConfigError, Liveness, PORT};
 pub use contact::{Contact, Incarnation, Versions};
 pub use counts::Counters;

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::clocks::{Age, Clock};
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
@@ -11,7 +12,7 @@ use super::sendings::Sending;
 use super::{Event, Passing, Reply, Verdict};
 use crate::id::Id;
 use crate::pool::Lost;
-use crate::tag::RequestId;
+use crate::tag::{RequestId, StreamId};
 use crate::time::Now;
 
 /// Whether a message is new here, or goes another way after a failure.
@@ -48,7 +49,7 @@ impl Pastry {
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
         self.sendings.insert(id, request, again, retries, now.mono + self.config.message_timeout);
         self.counters.messages_sent += 1;
-        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+        self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
 
     /// A message came from another node. Whoever acknowledges answers for it from then on.
@@ -57,6 +58,7 @@ impl Pastry {
         now: Now,
         from: Contact,
         transmission: u64,
+        age: Age,
         envelope: Envelope,
         out: Out<'_, '_>,
     ) {
@@ -66,18 +68,58 @@ impl Pastry {
             self.send(now, from.addr, &Message::Nack { transmission }, out);
             return;
         }
-        self.send(now, from.addr, &Message::Ack { transmission }, out);
+        self.acks.push(transmission);
         if envelope.body == Body::Join {
             self.counters.joins_seen += 1;
             if envelope.origin.id == self.own.id {
                 return self.refuse_joiner(now, envelope.origin, out);
             }
         }
-        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+        let mut passage = Passage::new(envelope, now.mono);
+        if age != Age::Young {
+            self.notice_standstill(now);
+            passage.doubt();
+        }
+        if passage.envelope.copies == Copies::Doubtful && self.window.contains(passage.envelope.id) {
+            // Whoever owns its key by now, we have delivered it.
+            return self.deliver(now, passage.envelope, out);
+        }
+        if age == Age::Outlived && passage.envelope.copies != Copies::Many {
+            return self.end(now, &passage.envelope, Outcome::Unknown, out);
+        }
+        self.step(now, passage, Fresh::Yes, out);
+    }
+
+    /// Acknowledges what came by a stream, all together.
+    pub(super) fn acknowledge(&mut self, now: Now, stream: StreamId, out: Out<'_, '_>) {
+        if self.acks.is_empty() {
+            return;
+        }
+        let transmissions = core::mem::take(&mut self.acks);
+        let ack = Message::Ack { clock: Self::clock(now), transmissions };
+        if let Some(to) = self.pool.label(stream).map(|from| from.addr) {
+            self.send(now, to, &ack, out);
+        }
+        if let Message::Ack { mut transmissions, .. } = ack {
+            transmissions.clear();
+            self.acks = transmissions;
+        }
     }
 
     /// Takes the next step with a message (P-20).
-    pub(super) fn step(&mut self, now: Now, passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
+    pub(super) fn step(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
+        if passage.envelope.origin.id != self.own.id {
+            if now.mono.since(passage.taken) >= self.config.ack_timeout_min {
+                // It waited here, and who sent it may not know that we took it.
+                passage.doubt();
+            }
+        } else if fresh == Fresh::No
+            && passage.envelope.body != Body::Join
+            && !self.sendings.contains(passage.envelope.id)
+        {
+            // Its end is known already: only the acknowledgement got lost.
+            return;
+        }
         if let Some((owner, incarnation)) = passage.perhaps
             && passage.envelope.copies != Copies::Many
             && self.peers.get(owner).is_none_or(|peer| peer.contact.incarnation != incarnation)
@@ -140,7 +182,11 @@ impl Pastry {
                 let outcome = Outcome::Failed { reason: Failure::NoApplication };
                 self.end(now, &envelope, outcome, out);
             }
-            Body::App { .. } if envelope.copies == Copies::Doubtful && self.was_anothers(now, key) => {
+            Body::App { .. }
+                if envelope.copies == Copies::Doubtful
+                    && !self.window.contains(id)
+                    && self.was_anothers(now, key) =>
+            {
                 self.end(now, &envelope, Outcome::Unknown, out);
             }
             Body::App { app, ask, payload } => {
@@ -218,6 +264,10 @@ impl Pastry {
         }
         let Some(peer) = self.peers.get(to) else { return };
         let (addr, estimate) = (peer.contact.addr, peer.estimate);
+        let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
+        // A long message takes long: a megabyte a second is allowed for.
+        let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
+        let patience = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
         let transmission = self.relays.allot();
         let mut envelope = core::mem::replace(&mut passage.envelope, empty_envelope(self.own));
         let untouched = (envelope.ttl, envelope.hops);
@@ -227,14 +277,13 @@ impl Pastry {
             let rtt_micros = Some(estimate.score().0).filter(|&rtt| rtt != u32::MAX);
             path.push(PathStep { contact: self.own, rtt_micros });
         }
-        let message = Message::Route { transmission, envelope };
+        let message = Message::Route { transmission, sent: self.sent(now, to, patience + long), envelope };
         let taken = self.send(now, addr, &message, out);
         let Message::Route { mut envelope, .. } = message else { return };
         (envelope.ttl, envelope.hops) = untouched;
         if let Body::Trace { path } = &mut envelope.body {
             path.pop();
         }
-        let bytes = payload_bytes(&envelope);
         passage.envelope = envelope;
         let Some(taken) = taken else {
             passage.tried.push(to);
@@ -242,21 +291,34 @@ impl Pastry {
             return self.step(now, passage, Fresh::No, out);
         };
         self.counters.messages_forwarded += 1;
-        let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
-        let mut timeout = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
-        if !taken.connected {
-            timeout = (timeout * 2).min(most);
-        }
-        // A long message takes long: a megabyte a second is allowed for.
-        timeout += Duration::from_micros(bytes as u64);
-        self.relays.insert(transmission, passage, (to, last), taken, now.mono, timeout);
+        let timeout = if taken.connected { patience } else { (patience * 2).min(most) };
+        self.relays.insert(transmission, passage, (to, last), taken, now.mono, timeout + long);
     }
 
-    pub(super) fn on_ack(&mut self, now: Now, from: Id, transmission: u64, out: Out<'_, '_>) {
-        if self.relays.to(transmission) != Some(from) {
-            return;
+    pub(super) fn on_acks(
+        &mut self,
+        now: Now,
+        from: Id,
+        clock: Clock,
+        transmissions: &[u64],
+        out: Out<'_, '_>,
+    ) {
+        let mut slack = None;
+        for &transmission in transmissions {
+            slack = self.on_ack(now, from, transmission).or(slack);
         }
-        let Some(relay) = self.relays.take(transmission) else { return };
+        if let Some(slack) = slack {
+            self.saw_clock(now, from, clock, slack, out);
+            self.trust(now, from, out);
+        }
+    }
+
+    /// How long a transmission took that is acknowledged; `None` if it is none of ours.
+    fn on_ack(&mut self, now: Now, from: Id, transmission: u64) -> Option<Duration> {
+        if self.relays.to(transmission) != Some(from) {
+            return None;
+        }
+        let relay = self.relays.take(transmission)?;
         if relay.connected
             && payload_bytes(&relay.passage.envelope) < SAMPLE_BYTES_MAX
             && let Some(peer) = self.peers.get_mut(from)
@@ -264,7 +326,7 @@ impl Pastry {
             // P-5: every exchange tells how near a node is.
             peer.estimate.add(now.mono.since(relay.sent));
         }
-        self.trust(now, from, out);
+        Some(now.mono.since(relay.sent))
     }
 
     pub(super) fn on_nack(&mut self, now: Now, from: Contact, transmission: u64, out: Out<'_, '_>) {
@@ -354,7 +416,7 @@ impl Pastry {
     }
 
     /// A message ends here without being delivered: its origin is told.
-    fn end(&mut self, now: Now, envelope: &Envelope, mut outcome: Outcome, out: Out<'_, '_>) {
+    pub(super) fn end(&mut self, now: Now, envelope: &Envelope, mut outcome: Outcome, out: Out<'_, '_>) {
         self.counters.messages_failed += 1;
         if envelope.copies == Copies::Doubtful {
             // Another of it may be delivered yet.
@@ -434,7 +496,14 @@ impl Pastry {
 
     /// Whatever waited for an acknowledgement, a verdict, a receipt or an answer too long.
     pub(super) fn expire_messages(&mut self, now: Now, out: Out<'_, '_>) {
-        while let Some(relay) = self.relays.expired(now.mono) {
+        while let Some(relay) = self.relays.expired(now.mono, self.config.ack_timeout_min) {
+            if now.mono.since(relay.first_due) > self.config.message_timeout
+                && relay.passage.envelope.copies != Copies::Many
+            {
+                // We stood still: all others have given it up.
+                self.end(now, &relay.passage.envelope, Outcome::Unknown, out);
+                continue;
+            }
             self.unanswered(now, relay, false, out);
         }
         for (passage, _) in self.relays.release_expired(now.mono) {
@@ -461,7 +530,7 @@ impl Pastry {
         let (envelope, retries) = ((*again).clone(), retries - 1);
         let due = now.mono + self.config.message_timeout;
         self.sendings.insert(id, request, (retries > 0).then_some(again), retries, due);
-        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+        self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
 }
 

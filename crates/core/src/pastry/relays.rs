@@ -19,13 +19,15 @@ pub(super) struct Passage {
     pub(super) tried: Vec<Id>,
     /// How often it was sent from here in vain.
     pub(super) tries: usize,
+    /// When it came here.
+    pub(super) taken: Instant,
     /// The owner it was sent to without an answer, and which life of it: perhaps it was delivered there.
     pub(super) perhaps: Option<(Id, Incarnation)>,
 }
 
 impl Passage {
-    pub(super) fn new(envelope: Envelope) -> Self {
-        Self { envelope, tried: Vec::new(), tries: 0, perhaps: None }
+    pub(super) fn new(envelope: Envelope, taken: Instant) -> Self {
+        Self { envelope, tried: Vec::new(), tries: 0, taken, perhaps: None }
     }
 
     /// A node that did not acknowledge it may have it all the same.
@@ -47,6 +49,8 @@ pub(super) struct Relay {
     pub(super) last: bool,
     /// Whether the connection stood when it was sent.
     pub(super) connected: bool,
+    /// When its acknowledgement was first due.
+    pub(super) first_due: Instant,
     due: Instant,
 }
 
@@ -103,7 +107,7 @@ impl Relays {
     ) {
         let due = now + timeout;
         let Taken { stream, connected } = taken;
-        self.list.insert(transmission, Relay { passage, to, stream, sent: now, last, connected, due });
+        self.list.insert(transmission, Relay { passage, to, stream, sent: now, last, connected, first_due: due, due });
         self.due.insert((due, transmission));
     }
 
@@ -118,10 +122,33 @@ impl Relays {
         Some(relay)
     }
 
-    /// The next one that was not acknowledged in time.
-    pub(super) fn expired(&mut self, now: Instant) -> Option<Relay> {
-        let &(due, transmission) = self.due.first()?;
-        if due > now { None } else { self.take(transmission) }
+    /// The next one that was not acknowledged in time. If we look later than `grace` after that, it is we who stood
+    /// still, and the acknowledgement may wait in the kernel: it gets that much time more, once.
+    pub(super) fn expired(&mut self, now: Instant, grace: Duration) -> Option<Relay> {
+        loop {
+            let &(due, transmission) = self.due.first()?;
+            if due > now {
+                return None;
+            }
+            match self.list.get_mut(&transmission) {
+                Some(relay) if due == relay.first_due && now.since(due) >= grace => {
+                    relay.due = now + grace;
+                    self.due.pop_first();
+                    self.due.insert((now + grace, transmission));
+                }
+                _ => return self.take(transmission),
+            }
+        }
+    }
+
+    /// All that is under way and all that is held, of a kind.
+    pub(super) fn drain_all(&mut self, which: impl Fn(&Passage) -> bool) -> Vec<Passage> {
+        let mut passages: Vec<Passage> =
+            self.drain(|relay| which(&relay.passage)).into_iter().map(|relay| relay.passage).collect();
+        passages.extend(
+            self.held.extract_if(.., |holding| which(&holding.passage)).map(|holding| holding.passage),
+        );
+        passages
     }
 
     /// Those that went by a connection that is lost, or to a node that is.

@@ -250,10 +250,13 @@ impl Pastry {
         }
     }
 
-    /// Whether somebody else owned the key a moment ago: a node that is gone, or whoever did before we joined.
+    /// Whether somebody else may have owned the key a moment ago: a node that is gone, whoever did before we joined, or
+    /// who would own it without us, if we have met only now.
     pub(super) fn was_anothers(&self, now: Now, key: Id) -> bool {
-        let joined = self.joined.is_some_and(|at| now.mono.since(at) < self.config.message_timeout);
-        joined || self.departed.owned(key, self.own.id, now.mono)
+        let recent = |at: Instant| now.mono.since(at) < self.config.message_timeout * 2;
+        let next = key.closest(SIDES.into_iter().filter_map(|side| self.leaf_set.nearest(side)));
+        let next_is_new = next.and_then(|id| self.peers.get(id)).is_some_and(|peer| recent(peer.since));
+        next_is_new || self.joined.is_some_and(recent) || self.departed.owned(key, self.own.id, now.mono)
     }
 
     /// What others say of a node that did not answer does not count for a while.

@@ -48,6 +48,10 @@ impl Sendings {
         self.order.push_back((due, id));
     }
 
+    pub(super) fn contains(&self, id: MessageId) -> bool {
+        self.list.contains_key(&id)
+    }
+
     pub(super) fn take(&mut self, id: MessageId) -> Option<Sending> {
         let sending = self.list.remove(&id)?;
         self.drop_ended();
@@ -163,6 +167,10 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn new(window_max: usize) -> Self {
         Self { seen: BTreeSet::new(), order: VecDeque::new(), window_max }
+    }
+
+    pub(super) fn contains(&self, id: MessageId) -> bool {
+        self.seen.contains(&id)
     }
 
     /// Notes a number; false if it is known already.

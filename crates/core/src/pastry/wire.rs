@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::clocks::{Clock, Sent};
 use super::contact::{Contact, Incarnation, Versions};
 use super::message::{
     About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
@@ -54,17 +55,20 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
             w.u64(*nonce);
             put_contact(w, from);
         }
-        Message::Pong { ring, nonce, from, leaf_set_version } => {
+        Message::Pong { ring, nonce, from, leaf_set_version, clock } => {
             w.u8(kind::PONG);
             w.u64(ring.0);
             w.u64(*nonce);
             put_contact(w, from);
             w.u32(*leaf_set_version);
+            w.u64(clock.0);
         }
-        Message::Route { transmission, envelope } => put_route(w, *transmission, envelope),
-        Message::Ack { transmission } => {
+        Message::Route { transmission, sent, envelope } => put_route(w, *transmission, *sent, envelope),
+        Message::Ack { clock, transmissions } => {
             w.u8(kind::ACK);
-            w.u64(*transmission);
+            w.u64(clock.0);
+            w.u16(transmissions.len() as u16);
+            transmissions.iter().for_each(|transmission| w.u64(*transmission));
         }
         Message::Nack { transmission } => {
             w.u8(kind::NACK);
@@ -124,9 +128,11 @@ fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
     }
 }
 
-fn put_route(w: &mut Writer<'_>, transmission: u64, envelope: &Envelope) {
+fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope: &Envelope) {
     w.u8(kind::ROUTE);
     w.u64(transmission);
+    w.u64(sent.map_or(0, |sent| sent.clock.0));
+    w.u32(sent.map_or(0, |sent| sent.patience_micros));
     w.u128(envelope.id.0);
     w.u8(envelope.attempt);
     w.u128(envelope.key.number());
@@ -245,9 +251,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
             nonce: r.u64()?,
             from: contact(r)?,
             leaf_set_version: r.u32()?,
+            clock: Clock(r.u64()?),
         },
-        kind::ROUTE => Message::Route { transmission: r.u64()?, envelope: envelope(r)? },
-        kind::ACK => Message::Ack { transmission: r.u64()? },
+        kind::ROUTE => Message::Route { transmission: r.u64()?, sent: sent(r)?, envelope: envelope(r)? },
+        kind::ACK => Message::Ack { clock: Clock(r.u64()?), transmissions: transmissions(r)? },
         kind::NACK => Message::Nack { transmission: r.u64()? },
         kind::RECEIPT => {
             Message::Receipt { id: MessageId(r.u128()?), outcome: outcome(r)?, hops: r.u8()?, path: path(r)? }
@@ -272,6 +279,19 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
     };
     reader.finish()?;
     Ok(message)
+}
+
+/// Zeros say that the sender cannot tell.
+fn sent(r: &mut Reader<'_>) -> Result<Option<Sent>, DecodeError> {
+    match (r.u64()?, r.u32()?) {
+        (0, 0) => Ok(None),
+        (0, _) => Err(DecodeError::Field("sent")),
+        (clock, patience_micros) => Ok(Some(Sent { clock: Clock(clock), patience_micros })),
+    }
+}
+
+fn transmissions(r: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
+    (0..r.u16()?).map(|_| r.u64()).collect()
 }
 
 fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {
