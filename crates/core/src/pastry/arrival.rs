@@ -8,7 +8,7 @@ use super::join::Stage;
 use super::machine::{Out, Pastry};
 use super::message::{About, Body, Copies, Envelope, Message, MessageId, TablesSent, Wanted};
 use super::passage::Fresh;
-use super::relays::{Held, Passage};
+use super::relays::{Held, Passage, UNTRACKED};
 use super::repairs::Why;
 use super::seats::Interest;
 use crate::id::Id;
@@ -93,7 +93,7 @@ impl Pastry {
             copies: Copies::Many,
             body: Body::Join,
         };
-        let transmission = self.relays.allot();
+        let transmission = UNTRACKED;
         self.send(now, through, &Message::Route { transmission, sent: None, envelope }, out).is_some()
     }
 
@@ -349,7 +349,7 @@ impl Pastry {
         let old = self.peers.get(joiner.id).map(|peer| peer.contact);
         if let Some(old) = old.filter(|old| last && old.addr != joiner.addr) {
             // PA-22: if somebody lives under that id elsewhere, it will object.
-            let transmission = self.relays.allot();
+            let transmission = UNTRACKED;
             self.send(now, old.addr, &Message::Route { transmission, sent: None, envelope: envelope.clone() }, out);
         }
     }

@@ -23,7 +23,8 @@ use super::repairs::{Repairs, Requests};
 use super::routing::{Avoid, Step, Tables};
 use super::routing_table::RoutingTable;
 use super::seats::Departed;
-use super::sendings::{Questions, Sendings, Window};
+use super::sendings::{Questions, Sendings};
+use super::window::Window;
 use super::wire::{decode, encode};
 use super::{Application, Command, Event, Reply};
 use crate::counters::VisitCounter;
@@ -37,7 +38,7 @@ use crate::store::{StoreReply, StoreResult};
 use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::{ListenerId, OpId, RequestId, SocketId, SpaceId, StreamId};
 use crate::time::{Instant, Now};
-use crate::wire::{DecodeError, Writer};
+use crate::wire::Writer;
 
 /// The datagram socket, for probes.
 pub const UDP: SocketId = SocketId::new(0);
@@ -129,6 +130,8 @@ pub struct Pastry {
     /// Transmissions to be acknowledged; empty between calls.
     pub(super) acks: Vec<u64>,
     /// Empty between calls; its memory is kept.
+    pub(super) inbox: Vec<Message>,
+    /// Empty between calls; its memory is kept.
     scratch: Vec<u8>,
     pub(super) counters: Counters,
 }
@@ -170,7 +173,7 @@ impl Pastry {
             relays: Relays::new(config.relays_max),
             sendings: Sendings::new(config.sendings_max),
             questions: Questions::new(config.questions_max),
-            window: Window::new(config.window_max),
+            window: Window::new(rng.next_u64(), config.window_max),
             join: Join::new(),
             next_seed: 0,
             joined: None,
@@ -182,6 +185,7 @@ impl Pastry {
             messages: 0,
             stopping: None,
             acks: Vec::new(),
+            inbox: Vec::new(),
             scratch: Vec::new(),
             counters: Counters::default(),
             rng,
@@ -331,89 +335,6 @@ impl Pastry {
         self.go_on_joining(now, out);
         self.go_on_improving(now, out);
         self.show_leaf_set(out);
-    }
-
-    fn handle_message(&mut self, now: Now, stream: StreamId, message: Message, out: Out<'_, '_>) {
-        let Some(&from) = self.pool.label(stream) else { return };
-        match message {
-            Message::Hello { .. } => {}
-            Message::Ping { nonce, .. } => {
-                let pong = self.pong(now, nonce);
-                self.send(now, from.addr, &pong, out);
-            }
-            Message::Pong { nonce, from, leaf_set_version, clock, .. } => {
-                self.on_pong(now, (nonce, true), from, leaf_set_version, clock, out);
-            }
-            Message::Route { transmission, sent, envelope } => {
-                let age = self.age(now, sent);
-                self.on_route(now, from, transmission, age, envelope, out);
-            }
-            Message::Ack { clock, transmissions } => self.on_acks(now, from.id, clock, &transmissions, out),
-            Message::Nack { transmission } => self.on_nack(now, from, transmission, out),
-            Message::Receipt { id, outcome, hops, path } => {
-                self.on_receipt(now, id, outcome, hops, path, out);
-            }
-            Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
-            Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
-            Message::State { about, versions, tables } => {
-                self.on_state(now, from, about, versions, &tables, out);
-            }
-            Message::Announce { .. } | Message::Exit if !self.pool.vouches(stream, from.addr) => {
-                // Anybody could say that: the node is asked at the address it claims.
-                self.counters.refused += 1;
-                self.see_for_ourselves(now, from);
-            }
-            Message::Announce { seen, versions, tables } => {
-                self.on_announce(now, from, seen, versions, &tables, out);
-            }
-            Message::Welcome { versions } => self.on_welcome(from.id, versions),
-            Message::Exit => self.on_exit(now, from, out),
-            Message::Suspect { id } => self.on_suspect(id),
-            Message::Refuse => self.on_refuse(now, out),
-        }
-    }
-
-    /// Decodes everything that `data` completes before any of it takes effect: bytes that are no message leave the
-    /// node as if the stream had been reset before them.
-    fn received(&mut self, now: Now, stream: StreamId, data: &[u8], out: Out<'_, '_>) -> Result<(), Refusal> {
-        let frames = match self.pool.received(now.mono, stream, data, out) {
-            Ok(frames) => frames,
-            Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
-        };
-        let messages: Result<Vec<Message>, DecodeError> = frames.iter().map(|frame| decode(frame)).collect();
-        let mut messages = match messages {
-            Ok(messages) => messages,
-            Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
-        };
-        if messages.is_empty() {
-            return Ok(());
-        }
-        if self.pool.label(stream).is_none() {
-            match messages.remove(0) {
-                Message::Hello { ring, from } if ring == self.ring => self.greeted(now, stream, from, out),
-                Message::Hello { .. } => {
-                    return Err(self.refuse(now, stream, Refusal::Reject("a hello of another ring"), out));
-                }
-                _ => {
-                    return Err(self.refuse(now, stream, Refusal::Reject("a message before the hello"), out));
-                }
-            }
-        }
-        for message in messages {
-            self.handle_message(now, stream, message, out);
-        }
-        self.acknowledge(now, stream, out);
-        Ok(())
-    }
-
-    fn refuse(&mut self, now: Now, stream: StreamId, refusal: Refusal, out: Out<'_, '_>) -> Refusal {
-        match refusal {
-            Refusal::Decode(_) => self.counters.malformed += 1,
-            Refusal::Reject(_) => self.counters.refused += 1,
-        }
-        let lost = self.pool.abort(stream, out);
-        self.lost(now, lost, out);
-        refusal
     }
 
     fn loaded(&mut self, now: Now, stored: Option<u64>, out: Out<'_, '_>) {

@@ -268,7 +268,7 @@ impl Pastry {
         // A long message takes long: a megabyte a second is allowed for.
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
         let patience = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
-        let transmission = self.relays.allot();
+        let transmission = self.relays.next();
         let mut envelope = core::mem::replace(&mut passage.envelope, empty_envelope(self.own));
         let untouched = (envelope.ttl, envelope.hops);
         envelope.ttl -= 1;
@@ -292,7 +292,7 @@ impl Pastry {
         };
         self.counters.messages_forwarded += 1;
         let timeout = if taken.connected { patience } else { (patience * 2).min(most) };
-        self.relays.insert(transmission, passage, (to, last), taken, now.mono, timeout + long);
+        self.relays.insert(passage, (to, last), taken, now.mono, timeout + long);
     }
 
     pub(super) fn on_acks(
@@ -496,7 +496,7 @@ impl Pastry {
 
     /// Whatever waited for an acknowledgement, a verdict, a receipt or an answer too long.
     pub(super) fn expire_messages(&mut self, now: Now, out: Out<'_, '_>) {
-        while let Some(relay) = self.relays.expired(now.mono, self.config.ack_timeout_min) {
+        for relay in self.relays.expired(now.mono, self.config.ack_timeout_min) {
             if now.mono.since(relay.first_due) > self.config.message_timeout
                 && relay.passage.envelope.copies != Copies::Many
             {

@@ -16,7 +16,7 @@ pub(super) struct Peer {
     pub(super) estimate: Estimate,
     /// Its tables as we last saw them; `None` of a node that never sent any (PA-25).
     pub(super) versions: Option<Versions>,
-    /// Since when it has a seat.
+    /// When it last took a seat in the leaf set, or in any table if it has none there.
     pub(super) since: Instant,
     /// When it last said anything.
     pub(super) heard: Instant,
@@ -51,6 +51,7 @@ impl Peers {
                     peer.knows_us = false;
                     peer.races = 0;
                     peer.clock = None;
+                    peer.since = now;
                 }
                 index
             }

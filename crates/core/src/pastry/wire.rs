@@ -129,17 +129,17 @@ fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
 }
 
 fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope: &Envelope) {
-    w.u8(kind::ROUTE);
-    w.u64(transmission);
-    w.u64(sent.map_or(0, |sent| sent.clock.0));
-    w.u32(sent.map_or(0, |sent| sent.patience_micros));
-    w.u128(envelope.id.0);
-    w.u8(envelope.attempt);
-    w.u128(envelope.key.number());
+    let mut bytes = [0; 54];
+    bytes[0] = kind::ROUTE;
+    bytes[1..9].copy_from_slice(&transmission.to_be_bytes());
+    bytes[9..17].copy_from_slice(&sent.map_or(0, |sent| sent.clock.0).to_be_bytes());
+    bytes[17..21].copy_from_slice(&sent.map_or(0, |sent| sent.patience_micros).to_be_bytes());
+    bytes[21..37].copy_from_slice(&envelope.id.0.to_be_bytes());
+    bytes[37] = envelope.attempt;
+    bytes[38..].copy_from_slice(&envelope.key.number().to_be_bytes());
+    w.bytes(&bytes);
     put_contact(w, &envelope.origin);
-    w.u8(envelope.ttl);
-    w.u8(envelope.hops);
-    w.u8(envelope.copies as u8);
+    w.bytes(&[envelope.ttl, envelope.hops, envelope.copies as u8]);
     match &envelope.body {
         Body::Join => w.u8(0),
         Body::App { app, ask, payload } => {
@@ -218,19 +218,25 @@ fn put_versions(w: &mut Writer<'_>, versions: &Versions) {
 }
 
 fn put_contact(w: &mut Writer<'_>, contact: &Contact) {
-    w.u128(contact.id.number());
-    w.u64(contact.incarnation.0);
+    // Put together first: contacts are in most messages, and one long piece costs less than six short ones.
+    let mut bytes = [0; 43];
+    bytes[..16].copy_from_slice(&contact.id.number().to_be_bytes());
+    bytes[16..24].copy_from_slice(&contact.incarnation.0.to_be_bytes());
+    let port = contact.addr.port().to_be_bytes();
     match contact.addr.ip() {
         IpAddr::V4(ip) => {
-            w.u8(4);
-            w.bytes(&ip.octets());
+            bytes[24] = 4;
+            bytes[25..29].copy_from_slice(&ip.octets());
+            bytes[29..31].copy_from_slice(&port);
+            w.bytes(&bytes[..31]);
         }
         IpAddr::V6(ip) => {
-            w.u8(6);
-            w.bytes(&ip.octets());
+            bytes[24] = 6;
+            bytes[25..41].copy_from_slice(&ip.octets());
+            bytes[41..].copy_from_slice(&port);
+            w.bytes(&bytes);
         }
     }
-    w.u16(contact.addr.port());
 }
 
 /// Reads a message that fills `bytes` exactly.
