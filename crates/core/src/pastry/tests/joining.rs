@@ -457,7 +457,7 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
         copies: Copies::One,
         body: Body::App { app: AppName::default(), ask: false, payload: b"early".to_vec() },
     };
-    let clock = Pastry::clock(joiner.rig.now());
+    let clock = Pastry::clock(joiner.rig.now);
     let sent = Some(Sent { clock, patience_micros: 1_000_000 });
     joiner.hear(other, &[Message::Route { transmission: 3, sent, envelope }]);
     let log = joiner.rig.log.join("\n");
