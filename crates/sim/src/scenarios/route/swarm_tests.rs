@@ -31,21 +31,3 @@ fn nodes_that_swallow_messages_are_noticed() {
     let report = run(&broken, 1, Lines::default());
     assert!(!report.ok && report.violation.is_some_and(|text| text.contains("Stopped")));
 }
-
-#[test]
-#[ignore = "temporary"]
-fn many() {
-    let (from, to) = (std::env::var("FROM").unwrap().parse().unwrap(), std::env::var("TO").unwrap().parse().unwrap());
-    let mut failed = 0;
-    let mut unknown = 0;
-    for seed in from..=to {
-        let readable = std::env::var("TRACE").ok().map(|path| Box::new(std::fs::File::create(path).unwrap()) as Box<dyn std::io::Write>);
-        let report = run(&scenario(), seed, Lines { readable, json: None });
-        unknown += report.measured.get("unknown").and_then(|v| v.as_u64()).unwrap_or(0);
-        if !report.ok {
-            failed += 1;
-            println!("{seed}: {:?}", report.violation);
-        }
-    }
-    println!("failed {failed}, unknown {unknown}");
-}
