@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use annulus_core::Id;
 use annulus_core::pastry::{
-    About, Clock, Contact, Incarnation, Message, MessageId, Outcome, PORT, RingTag, TablesSent, Versions, Wanted,
-    decode, encode,
+    About, Clock, Contact, Incarnation, Message, MessageId, Outcome, PORT, RingTag, TablesSent, Versions,
+    Wanted, decode, encode,
 };
 use annulus_core::wire::Writer;
 use common::foreign::dial;
@@ -32,7 +32,9 @@ fn start(ip: IpAddr, seed: Option<IpAddr>) -> Agent {
 fn pair() -> (Agent, Agent) {
     let ips = [own_ip(), own_ip()];
     let (one, other) = (start(ips[0], None), start(ips[1], Some(ips[0])));
-    wait_until("they know each other", || (leaves(&one).len() == 1 && leaves(&other).len() == 1).then_some(()));
+    wait_until("they know each other", || {
+        (leaves(&one).len() == 1 && leaves(&other).len() == 1).then_some(())
+    });
     (one, other)
 }
 
@@ -151,7 +153,9 @@ fn rows_99_absurd_versions_and_invented_nodes_do_no_harm() {
     let malformed = counter(&one, "malformed");
     stranger.stream.write_all(&[0xff; 64]).expect("it is still open");
     wait_until("it is counted", || (counter(&one, "malformed") > malformed).then_some(()));
-    wait_until("it is closed", || matches!(stranger.stream.read(&mut [0; 4096]), Ok(0) | Err(_)).then_some(()));
+    wait_until("it is closed", || {
+        matches!(stranger.stream.read(&mut [0; 4096]), Ok(0) | Err(_)).then_some(())
+    });
 }
 
 #[test]
@@ -160,7 +164,8 @@ fn pa_39_only_a_connection_from_its_machine_vouches_for_a_node() {
     let other_id: Id = other.json(&["info"])["id"].as_str().expect("an id").parse().expect("it is one");
     // Somebody says goodbye in the other agent's name, and announces it elsewhere, from a machine that is not its own.
     let ip = own_ip();
-    let claimed = Contact { id: other_id, addr: SocketAddr::new(other.ip, PORT), incarnation: Incarnation(u64::MAX) };
+    let claimed =
+        Contact { id: other_id, addr: SocketAddr::new(other.ip, PORT), incarnation: Incarnation(u64::MAX) };
     let refused = counter(&one, "refused");
     let mut liar = Stranger::greet(ip, claimed, one.ip);
     liar.say(&Message::Exit);

@@ -350,7 +350,12 @@ impl Pastry {
         if let Some(old) = old.filter(|old| last && old.addr != joiner.addr) {
             // PA-22: if somebody lives under that id elsewhere, it will object.
             let transmission = UNTRACKED;
-            self.send(now, old.addr, &Message::Route { transmission, sent: None, envelope: envelope.clone() }, out);
+            self.send(
+                now,
+                old.addr,
+                &Message::Route { transmission, sent: None, envelope: envelope.clone() },
+                out,
+            );
         }
     }
 

@@ -55,7 +55,13 @@ impl Pastry {
 
     /// Decodes everything that `data` completes before any of it takes effect: bytes that are no message leave the
     /// node as if the stream had been reset before them.
-    pub(super) fn received(&mut self, now: Now, stream: StreamId, data: &[u8], out: Out<'_, '_>) -> Result<(), Refusal> {
+    pub(super) fn received(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        data: &[u8],
+        out: Out<'_, '_>,
+    ) -> Result<(), Refusal> {
         let frames = match self.pool.received(now.mono, stream, data, out) {
             Ok(frames) => frames,
             Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
@@ -104,7 +110,13 @@ impl Pastry {
         Ok(())
     }
 
-    pub(super) fn refuse(&mut self, now: Now, stream: StreamId, refusal: Refusal, out: Out<'_, '_>) -> Refusal {
+    pub(super) fn refuse(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        refusal: Refusal,
+        out: Out<'_, '_>,
+    ) -> Refusal {
         match refusal {
             Refusal::Decode(_) => self.counters.malformed += 1,
             Refusal::Reject(_) => self.counters.refused += 1,

@@ -308,9 +308,20 @@ impl Pastry {
         message: &Message,
         out: Out<'_, '_>,
     ) -> Option<Taken> {
+        self.send_with(now, to, |writer| encode(message, writer), out)
+    }
+
+    /// The same, of a message that is written on the way.
+    pub(super) fn send_with(
+        &mut self,
+        now: Now,
+        to: SocketAddr,
+        write: impl FnOnce(&mut Writer<'_>),
+        out: Out<'_, '_>,
+    ) -> Option<Taken> {
         let mut bytes = core::mem::take(&mut self.scratch);
         let mut writer = Writer::new(&mut bytes, self.config.message_bytes_max);
-        encode(message, &mut writer);
+        write(&mut writer);
         let fits = writer.finish().is_ok();
         let taken = if fits { self.pool.send(now.mono, to, &bytes, out).ok() } else { None };
         bytes.clear();

@@ -5,15 +5,17 @@ use core::time::Duration;
 use super::clocks::{Age, Clock};
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
-use super::message::{AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
+use super::message::{Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
 use super::relays::{Held, Passage, Relay};
 use super::routing::{Avoid, Step, Tables};
 use super::sendings::Sending;
+use super::wire::encode_route;
 use super::{Event, Passing, Reply, Verdict};
 use crate::id::Id;
 use crate::pool::Lost;
 use crate::tag::{RequestId, StreamId};
 use crate::time::Now;
+use crate::wire::Writer;
 
 /// Whether a message is new here, or goes another way after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,14 +264,18 @@ impl Pastry {
         if passage.envelope.ttl == 0 {
             return self.give_up(now, &passage, Failure::HopLimit, out);
         }
-        let Some(peer) = self.peers.get(to) else { return };
+        let Some(peer) = self.peers.get(to) else {
+            return self.give_up(now, &passage, Failure::NoRoute, out);
+        };
         let (addr, estimate) = (peer.contact.addr, peer.estimate);
         let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
         // A long message takes long: a megabyte a second is allowed for.
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
         let patience = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
         let transmission = self.relays.next();
-        let mut envelope = core::mem::replace(&mut passage.envelope, empty_envelope(self.own));
+        let sent = self.sent(now, to, patience + long);
+        // The envelope is changed for the next node and back again: to copy it would cost more.
+        let envelope = &mut passage.envelope;
         let untouched = (envelope.ttl, envelope.hops);
         envelope.ttl -= 1;
         envelope.hops = envelope.hops.saturating_add(1);
@@ -277,14 +283,13 @@ impl Pastry {
             let rtt_micros = Some(estimate.score().0).filter(|&rtt| rtt != u32::MAX);
             path.push(PathStep { contact: self.own, rtt_micros });
         }
-        let message = Message::Route { transmission, sent: self.sent(now, to, patience + long), envelope };
-        let taken = self.send(now, addr, &message, out);
-        let Message::Route { mut envelope, .. } = message else { return };
+        let write = |w: &mut Writer<'_>| encode_route(transmission, sent, envelope, w);
+        let taken = self.send_with(now, addr, write, out);
+        let envelope = &mut passage.envelope;
         (envelope.ttl, envelope.hops) = untouched;
         if let Body::Trace { path } = &mut envelope.body {
             path.pop();
         }
-        passage.envelope = envelope;
         let Some(taken) = taken else {
             passage.tried.push(to);
             passage.tries += 1;
@@ -543,19 +548,5 @@ fn payload_bytes(envelope: &Envelope) -> usize {
     match &envelope.body {
         Body::App { payload, .. } => payload.len(),
         Body::Join | Body::Trace { .. } => 0,
-    }
-}
-
-/// Stands in for an envelope that is being sent.
-fn empty_envelope(origin: Contact) -> Envelope {
-    Envelope {
-        id: MessageId(0),
-        attempt: 0,
-        key: Id::MIN,
-        origin,
-        ttl: 0,
-        hops: 0,
-        copies: Copies::One,
-        body: Body::App { app: AppName::default(), ask: false, payload: Vec::new() },
     }
 }

@@ -212,3 +212,49 @@ impl Relays {
         Some(relay)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pastry::{AppName, Body, Contact, MessageId};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn insert(relays: &mut Relays, at: u64) -> u64 {
+        let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(0) };
+        let body = Body::App { app: AppName::default(), ask: false, payload: Vec::new() };
+        let (id, key, copies) = (MessageId(1), Id::MIN, Copies::One);
+        let envelope = Envelope { id, attempt: 0, key, origin, ttl: 1, hops: 0, copies, body };
+        let number = relays.next();
+        let now = Instant::from_micros(at);
+        let taken = Taken { stream: StreamId::opened(1), connected: true };
+        relays.insert(Passage::new(envelope, now), (Id::MIN, false), taken, now, SECOND);
+        number
+    }
+
+    #[test]
+    fn an_acknowledgement_finds_its_message_once_and_no_later_one() {
+        let mut relays = Relays::new(2);
+        let (first, second) = (insert(&mut relays, 0), insert(&mut relays, 0));
+        assert!(first != second && !relays.has_room());
+        assert!(relays.take(first).is_some() && relays.take(first).is_none());
+        let third = insert(&mut relays, 0);
+        assert!(third != first && relays.to(first).is_none(), "the slot is another's by now");
+        assert!(relays.take(UNTRACKED).is_none());
+        assert!(relays.take(third).is_some() && relays.take(second).is_some());
+        assert_eq!(relays.deadline(), None);
+    }
+
+    #[test]
+    fn who_looks_late_gives_the_acknowledgement_a_moment_more() {
+        let mut relays = Relays::new(9);
+        insert(&mut relays, 0);
+        let (due, grace) = (Instant::from_micros(1_000_000), SECOND / 5);
+        assert!(relays.expired(due - SECOND / 10, grace).is_empty());
+        assert_eq!(relays.clone().expired(due, grace).len(), 1, "in time, it has run out");
+        let late = due + 30 * SECOND;
+        assert!(relays.expired(late, grace).is_empty(), "we stood still: it may lie in the kernel");
+        assert_eq!(relays.deadline(), Some(late + grace));
+        assert_eq!(relays.expired(late + grace, grace).len(), 1, "once");
+    }
+}

@@ -92,6 +92,12 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
     }
 }
 
+/// Appends the bytes of a [`Message::Route`], without one.
+pub(super) fn encode_route(transmission: u64, sent: Option<Sent>, envelope: &Envelope, w: &mut Writer<'_>) {
+    w.u8(VERSION);
+    put_route(w, transmission, sent, envelope);
+}
+
 /// The messages that keep the tables.
 fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
     match message {

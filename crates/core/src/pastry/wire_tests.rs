@@ -118,10 +118,10 @@ fn any_about() -> impl Strategy<Value = About> {
 }
 
 fn any_sent() -> impl Strategy<Value = Option<Sent>> {
-    proptest::option::of((1u64.., any::<u32>()).prop_map(|(clock, patience_micros)| Sent {
-        clock: Clock(clock),
-        patience_micros,
-    }))
+    proptest::option::of(
+        (1u64.., any::<u32>())
+            .prop_map(|(clock, patience_micros)| Sent { clock: Clock(clock), patience_micros }),
+    )
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
@@ -133,9 +133,11 @@ fn any_message() -> impl Strategy<Value = Message> {
             nonce,
             from
         }),
-        (any::<(u64, u64, u32, u64)>(), any_contact()).prop_map(|((ring, nonce, leaf_set_version, clock), from)| {
-            Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version, clock: Clock(clock) }
-        }),
+        (any::<(u64, u64, u32, u64)>(), any_contact()).prop_map(
+            |((ring, nonce, leaf_set_version, clock), from)| {
+                Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version, clock: Clock(clock) }
+            }
+        ),
         (any::<u64>(), any_sent(), any_envelope())
             .prop_map(|(transmission, sent, envelope)| Message::Route { transmission, sent, envelope }),
         any::<(u64, Vec<u64>)>()

@@ -110,8 +110,9 @@ impl Usable {
 
     fn of<L>(connections: &[Connection<L>]) -> Vec<(Place, bool, StreamId)> {
         let usable = connections.iter().filter(|at| matches!(at.stage, Stage::Open | Stage::Connecting));
-        let mut list: Vec<_> =
-            usable.filter_map(|at| Some((place(at.peer?), at.stage == Stage::Connecting, at.stream))).collect();
+        let mut list: Vec<_> = usable
+            .filter_map(|at| Some((place(at.peer?), at.stage == Stage::Connecting, at.stream)))
+            .collect();
         list.sort_unstable();
         list
     }
