@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for (name, number) in [("Ada", "1815"), ("Grace", "1906"), ("Barbara", "1939")] {
         let entry = format!("{name}={number}");
-        let kept = nodes[0].route(&app, Id::from_text(name), entry).await?;
+        let kept = nodes[0].route_with_retries(&app, Id::from_text(name), entry, 2).await?;
         println!("{name} is kept at {} after {} steps", kept.by.addr, kept.hops);
     }
     for name in ["Barbara", "Ada", "Nobody"] {

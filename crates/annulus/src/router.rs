@@ -30,10 +30,10 @@ use annulus_net::{BindError, Counters, Ended, Events, Handle, Options, Stopped};
 /// let blue = node("127.0.0.2:0", 9 << 120, vec![red.addr()])?;
 /// blue.joined().await?;
 ///
-/// // A message arrives at the node whose id is closest to its key, and is delivered there at most once.
+/// // A message arrives at the node whose id is closest to its key.
 /// let app = AppName::default();
 /// let mut inbox = blue.inbox(&app);
-/// let delivered = red.route(&app, Id::new(8 << 120), "hello").await?;
+/// let delivered = red.route_with_retries(&app, Id::new(8 << 120), "hello", 2).await?;
 /// assert_eq!(delivered.by.id, Id::new(9 << 120));
 /// assert_eq!(inbox.next().await.map(|message| message.payload), Some(b"hello".to_vec()));
 ///

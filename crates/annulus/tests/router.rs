@@ -9,7 +9,8 @@ use annulus::core::pastry::{AppName, Application, Config, Event, Failure, Passin
 use annulus::net::Ended;
 use annulus::{Options, RouteError, Router};
 
-/// It guards against hanging; nothing is measured by it.
+/// It guards against hanging; nothing is measured by it. On a slow machine an acknowledgement may come late, so messages
+/// that must arrive may be repeated.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest message of the default configuration, less what an envelope needs.
 const LARGE_BYTES: usize = 16 * 1024 * 1024;
@@ -44,7 +45,7 @@ async fn n_6_n_7_messages_arrive_at_the_owner_and_questions_are_answered() {
     let nodes = ring(1, 3).await;
     let (app, other) = (AppName::default(), AppName::new("other").unwrap());
     let mut inbox = nodes[1].inbox(&app);
-    let delivered = in_time(nodes[2].route(&app, key(2), "hello")).await.unwrap();
+    let delivered = in_time(nodes[2].route_with_retries(&app, key(2), "hello", 3)).await.unwrap();
     assert_eq!(delivered.by.addr, nodes[1].addr());
     let message = in_time(inbox.next()).await.unwrap();
     assert_eq!((message.payload.as_slice(), message.key, message.ask), (&b"hello"[..], key(2), false));
@@ -105,7 +106,7 @@ async fn n_8_n_9_applications_judge_what_passes_and_hear_of_the_leaf_set() {
     let mut inbox = first.inbox(&app);
     let stopped = in_time(judge.route(&app, key(1), "stop")).await.unwrap_err();
     assert!(matches!(stopped, RouteError::Failed(Failure::Stopped)), "{stopped}");
-    in_time(judge.route(&app, key(1), "rewrite me")).await.unwrap();
+    in_time(judge.route_with_retries(&app, key(1), "rewrite me", 3)).await.unwrap();
     assert_eq!(in_time(inbox.next()).await.unwrap().payload, b"rewritten");
 }
 
@@ -115,12 +116,12 @@ async fn a_large_message_does_not_stall_small_ones() {
     let app = AppName::default();
     let large = tokio::spawn({
         let (node, app) = (nodes[0].clone(), app.clone());
-        async move { node.route(&app, key(2), vec![7; LARGE_BYTES]).await }
+        async move { node.route_with_retries(&app, key(2), vec![7; LARGE_BYTES], 3).await }
     });
     // Not by the clock: while the large one is under way, many small ones go there and back by the same connection.
     let mut small = 0;
     while !large.is_finished() {
-        in_time(nodes[0].route(&app, key(2), "small")).await.unwrap();
+        in_time(nodes[0].route_with_retries(&app, key(2), "small", 3)).await.unwrap();
         small += 1;
     }
     in_time(large).await.unwrap().expect("it arrives");

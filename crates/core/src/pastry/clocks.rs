@@ -9,7 +9,8 @@
 //! | age | what the receiver does with a message that may not be repeated |
 //! |---|---|
 //! | less than its sender waits for an acknowledgement | nothing: nobody has given it up |
-//! | more, or not known | marks it as doubtful: there may be another of it |
+//! | not known | shows its clock, and does not take the message: the sender sends it again, and says |
+//! | more | marks it as doubtful: there may be another of it |
 //! | more than its sender waits for its end | lets it end as "unknown" |
 //!
 //! A machine that sleeps stops its clock. If the receiver slept, a message comes before it was sent; if we slept, our
@@ -73,6 +74,8 @@ impl Seen {
 pub(super) enum Age {
     /// Its sender still waits for the acknowledgement.
     Young,
+    /// Its sender does not know our clock.
+    Untold,
     /// Its sender may have sent it another way.
     Doubtful,
     /// Its origin has given it up.
@@ -93,7 +96,7 @@ impl Pastry {
 
     /// How old a message is that says when it was sent.
     pub(super) fn age(&self, now: Now, sent: Option<Sent>) -> Age {
-        let Some(Sent { clock: sent, patience_micros }) = sent else { return Age::Doubtful };
+        let Some(Sent { clock: sent, patience_micros }) = sent else { return Age::Untold };
         let early = Duration::from_micros(sent.0.saturating_sub(now.mono.as_micros()));
         let late = Duration::from_micros(now.mono.as_micros().saturating_sub(sent.0));
         if early > TOLERANCE + RECKONED_MAX / DRIFT_DIVISOR || late > self.config.message_timeout {

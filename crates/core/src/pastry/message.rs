@@ -86,7 +86,7 @@ pub enum Message {
     Ack {
         /// The clock of who took them.
         clock: Clock,
-        /// Which transmissions.
+        /// Which transmissions; with none it only shows the clock.
         transmissions: Vec<u64>,
     },
     /// Did not take it: the sender tries another way.

@@ -70,6 +70,13 @@ impl Pastry {
             self.send(now, from.addr, &Message::Nack { transmission }, out);
             return;
         }
+        if age == Age::Untold && envelope.copies == Copies::One {
+            // PA-36b: who sent it learns our clock, and sends it again.
+            let ack = Message::Ack { clock: Self::clock(now), transmissions: Vec::new() };
+            self.send(now, from.addr, &ack, out);
+            self.send(now, from.addr, &Message::Nack { transmission }, out);
+            return;
+        }
         self.acks.push(transmission);
         if envelope.body == Body::Join {
             self.counters.joins_seen += 1;
@@ -297,7 +304,7 @@ impl Pastry {
         };
         self.counters.messages_forwarded += 1;
         let timeout = if taken.connected { patience } else { (patience * 2).min(most) };
-        self.relays.insert(passage, (to, last), taken, now.mono, timeout + long);
+        self.relays.insert(passage, (to, last, sent.is_some()), taken, now.mono, timeout + long);
     }
 
     pub(super) fn on_acks(
@@ -308,6 +315,9 @@ impl Pastry {
         transmissions: &[u64],
         out: Out<'_, '_>,
     ) {
+        if transmissions.is_empty() {
+            return self.saw_clock(now, from, clock, self.config.message_timeout, out);
+        }
         let mut slack = None;
         for &transmission in transmissions {
             slack = self.on_ack(now, from, transmission).or(slack);
@@ -343,7 +353,9 @@ impl Pastry {
         }
         let Some(relay) = self.relays.take(transmission) else { return };
         let mut passage = relay.passage;
-        passage.tried.push(from.id);
+        if relay.stamped {
+            passage.tried.push(from.id);
+        }
         passage.tries += 1;
         self.counters.messages_rerouted += 1;
         self.step(now, passage, Fresh::No, out);

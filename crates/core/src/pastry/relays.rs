@@ -46,6 +46,8 @@ pub(super) struct Relay {
     pub(super) sent: Instant,
     /// Whether it went to the owner of its key.
     pub(super) last: bool,
+    /// Whether it said when it was sent (PA-36b).
+    pub(super) stamped: bool,
     /// Whether the connection stood when it was sent.
     pub(super) connected: bool,
     /// When its acknowledgement was first due.
@@ -111,14 +113,14 @@ impl Relays {
     pub(super) fn insert(
         &mut self,
         passage: Passage,
-        (to, last): (Id, bool),
+        (to, last, stamped): (Id, bool, bool),
         taken: Taken,
         now: Instant,
         timeout: Duration,
     ) {
         let due = now + timeout;
         let Taken { stream, connected } = taken;
-        let relay = Relay { passage, to, stream, sent: now, last, connected, first_due: due, due };
+        let relay = Relay { passage, to, stream, sent: now, last, stamped, connected, first_due: due, due };
         match self.free.pop() {
             Some(slot) => self.slots[slot as usize].relay = Some(relay),
             None => self.slots.push(Slot { used: 0, relay: Some(relay) }),
@@ -228,7 +230,7 @@ mod tests {
         let number = relays.next();
         let now = Instant::from_micros(at);
         let taken = Taken { stream: StreamId::opened(1), connected: true };
-        relays.insert(Passage::new(envelope, now), (Id::MIN, false), taken, now, SECOND);
+        relays.insert(Passage::new(envelope, now), (Id::MIN, false, true), taken, now, SECOND);
         number
     }
 
