@@ -3,6 +3,8 @@
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use bytes::Bytes;
+
 use super::alarms::Alarm;
 use super::config::Fault;
 use super::links::{Link, Role};
@@ -11,7 +13,7 @@ use super::message::Here;
 use super::nid::Nid;
 use super::routes::{Direction, Route, Triple};
 use super::signal::FIRST_CREDIT_BYTES;
-use super::wire::{Body, decode_body, here_frame};
+use super::wire::{Body, decode_frame, here_frame};
 use super::{Event, Leave};
 use crate::machine::Refusal;
 use crate::tag::StreamId;
@@ -60,7 +62,7 @@ impl Mesh {
         while let Some(link) = self.links.get_mut(stream) {
             match link.frames.take(&mut data) {
                 Ok(None) => break,
-                Ok(Some(body)) => self.frame(now, stream, body, out)?,
+                Ok(Some(frame)) => self.frame(now, stream, frame, out)?,
                 Err(error) => return self.bad_length(now, stream, error, out),
             }
         }
@@ -68,9 +70,9 @@ impl Mesh {
         Ok(())
     }
 
-    fn frame(&mut self, now: Now, stream: StreamId, body: Vec<u8>, out: Out<'_, '_>) -> Result<(), Refusal> {
+    fn frame(&mut self, now: Now, stream: StreamId, frame: Bytes, out: Out<'_, '_>) -> Result<(), Refusal> {
         let Some(link) = self.links.get(stream) else { return Ok(()) };
-        let body = decode_body(body);
+        let body = decode_frame(frame);
         match (link.role, body) {
             (Role::Dialling { expected, .. }, Ok(Body::Here(here))) => {
                 self.answered(now, stream, expected, here, out)

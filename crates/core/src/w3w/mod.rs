@@ -107,8 +107,8 @@ mod tests;
 
 use core::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::Serialize;
 
 pub use boxes::{Received, Sent, SentState};
@@ -124,7 +124,7 @@ pub use nid::{Key, NID_HEX_BYTES, Nid, ParseNidError};
 pub use routes::{Direction, Peer};
 pub use wire::{
     Body, DATA_BYTES_MAX, HEADER_BYTES, HERE_BYTES_MAX, LENGTH_BYTES, VERSION, decode_body, decode_here,
-    decode_message, encode_here, encode_message, here_frame,
+    encode_here, encode_message, here_frame,
 };
 
 #[cfg(doc)]
@@ -502,27 +502,26 @@ pub enum Leave {
 /// Bytes that are shared, not copied, when an event is.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Data {
-    bytes: Arc<Vec<u8>>,
-    from: usize,
+    bytes: Bytes,
 }
 
 impl core::ops::Deref for Data {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.from..]
+        &self.bytes
     }
 }
 
 impl From<&[u8]> for Data {
     fn from(bytes: &[u8]) -> Self {
-        Self { bytes: Arc::new(bytes.to_vec()), from: 0 }
+        Self { bytes: Bytes::copy_from_slice(bytes) }
     }
 }
 
 impl From<Message> for Data {
     fn from(message: Message) -> Self {
-        Self { bytes: message.body, from: HEADER_BYTES }
+        Self { bytes: message.shared_data() }
     }
 }
 

@@ -6,7 +6,6 @@ use super::machine::{Mesh, Out};
 use super::message::{Message, SeenKey};
 use super::nid::{Key, Nid};
 use super::queue::{Entry, Line};
-use super::wire::LENGTH_BYTES;
 use super::{Event, SentState};
 use crate::ring::{clockwise, closer};
 use crate::tag::StreamId;
@@ -175,9 +174,9 @@ impl Mesh {
             }
             if let Some((line, message, written)) = link.part.take() {
                 let was_idle = !link.is_writing();
-                let frame_bytes = LENGTH_BYTES + message.body().len();
+                let frame_bytes = message.frame.len();
                 let until = frame_bytes.min(written + room);
-                write_part(stream, &message, written, until, out);
+                out.write_shared(stream, message.frame.slice(written..until));
                 link.wrote((until == frame_bytes).then_some(line), until - written);
                 if until == frame_bytes {
                     self.counters.messages_written += 1;
@@ -288,15 +287,4 @@ impl Mesh {
     pub(super) fn memory_bytes(&self) -> usize {
         self.queue.memory_bytes() + self.delivering_bytes
     }
-}
-
-/// Writes the bytes `from..until` of a message's frame.
-fn write_part(stream: StreamId, message: &Message, from: usize, until: usize, out: Out<'_, '_>) {
-    let length = (message.body().len() as u32).to_be_bytes();
-    let body = &message.body()[from.saturating_sub(LENGTH_BYTES)..until.saturating_sub(LENGTH_BYTES)];
-    out.write_with(stream, until - from, |writer| {
-        writer.bytes(&length[from.min(LENGTH_BYTES)..until.min(LENGTH_BYTES)]);
-        writer.bytes(body);
-    })
-    .expect("the parts are as long as the whole");
 }

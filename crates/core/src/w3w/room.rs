@@ -99,7 +99,7 @@ impl Mesh {
             Saving::Transit { key, is_new, message, evicted, .. } => out.batch(op, false, |batch| {
                 forget_blocks(&evicted, batch);
                 if is_new {
-                    put_block(key, message.data(), seconds, batch);
+                    put_block(key, message.shared_data(), seconds, batch);
                 }
             }),
             Saving::Deliver(delivery) => {
@@ -109,7 +109,7 @@ impl Mesh {
                 out.batch(op, !is_part, |batch| {
                     forget_blocks(evicted, batch);
                     if *is_new {
-                        put_block(*key, message.data(), seconds, batch);
+                        put_block(*key, message.shared_data(), seconds, batch);
                     }
                     batch.put(SEEN, &seen.0, &until.to_be_bytes());
                     if let Some(received) = received {

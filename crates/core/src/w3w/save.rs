@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use bytes::Bytes;
+
 use super::alarms::Alarm;
 use super::boxes::{Received, Sent, SentState, Waiting};
 use super::config::Fault;
@@ -125,6 +127,7 @@ impl Mesh {
             return Err(Reply::Duplicate { key });
         }
         let message = Message::new(self.own, to, data);
+        let block = message.shared_data();
         self.counters.messages_sent += 1;
         if to == self.own {
             // MA-44: no network between us and ourselves.
@@ -152,7 +155,7 @@ impl Mesh {
         out.batch(op, receipt.is_some() && !is_early, |batch| {
             forget_blocks(&evicted, batch);
             if is_new {
-                put_block(key, data, now.wall.as_seconds(), batch);
+                put_block(key, block.clone(), now.wall.as_seconds(), batch);
             }
             batch.put(QUEUE, &line.to_be_bytes(), &waiting.to_bytes());
             if let Some(sent) = sent {
@@ -566,11 +569,11 @@ fn waiting_of(entry: &Entry) -> Waiting {
     }
 }
 
-pub(super) fn put_block(key: Key, data: &[u8], seconds: u64, batch: &mut BatchWriter<'_>) {
+pub(super) fn put_block(key: Key, data: Bytes, seconds: u64, batch: &mut BatchWriter<'_>) {
     let mut about = [0; 16];
     about[..8].copy_from_slice(&(data.len() as u64).to_be_bytes());
     about[8..].copy_from_slice(&seconds.to_be_bytes());
-    batch.put(BLOCKS, &key.to_bytes(), data);
+    batch.put_shared(BLOCKS, &key.to_bytes(), data);
     batch.put(INDEX, &key.to_bytes(), &about);
 }
 

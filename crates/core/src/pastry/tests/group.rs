@@ -281,7 +281,7 @@ impl Group {
                     Action::Store { op, request } => {
                         if let StoreOp::Write { batch, .. } = &request {
                             member.disk =
-                                batch.iter().next().and_then(|change| change.value.map(<[u8]>::to_vec));
+                                batch.iter().next().and_then(|change| change.value.map(|value| value.to_vec()));
                         }
                         stored.push((op, matches!(request, StoreOp::Get { .. })));
                     }
