@@ -79,6 +79,7 @@ mod ask;
 mod boxes;
 mod config;
 mod counts;
+mod credit;
 mod describe;
 mod files;
 mod form;

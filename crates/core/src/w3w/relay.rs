@@ -17,13 +17,12 @@ const STALL: Duration = Duration::from_secs(30);
 
 impl Mesh {
     /// RECEIVE (M-47): a message came over a connection.
-    pub(super) fn receive(&mut self, now: Now, from: Nid, message: Message, out: Out<'_, '_>) {
+    pub(super) fn receive(&mut self, now: Now, from: Nid, message: Message, key: Key, out: Out<'_, '_>) {
         tracing::trace!(state = "RECEIVE", nid = %self.own, from = %from, recipient = %message.recipient);
         self.counters.messages_received += 1;
         if let Some(ip) = self.ring.get(from).map(|route| *route.at.ip()) {
             self.met(now, ip);
         }
-        let key = Key::of(message.data());
         let seen = SeenKey::new(message.sender, message.recipient, key);
         let is_ours = message.recipient == self.own;
         let (memory, window) = if is_ours {
@@ -217,6 +216,7 @@ impl Mesh {
             self.handed(stream, line, to, out);
         }
         self.pump(now, stream, out);
+        self.repay(now, out);
     }
 
     /// SEND 3 (M-50): a connection has taken a message. It leaves the queue, unless we have custody of it.
@@ -252,39 +252,5 @@ impl Mesh {
                 self.route(now, line, out);
             }
         }
-    }
-
-    /// Grants a peer more bytes to send, unless memory is short: then it has to wait.
-    pub(super) fn grant(&mut self, stream: StreamId, bytes: usize, out: Out<'_, '_>) {
-        let is_short = self.is_short();
-        if let Some(link) = self.links.get_mut(stream) {
-            if is_short {
-                link.owed_bytes += bytes;
-            } else {
-                out.read(stream, bytes);
-            }
-        }
-    }
-
-    /// Grants what was held back, now that memory is free again.
-    pub(super) fn repay(&mut self, out: Out<'_, '_>) {
-        if self.is_short() {
-            return;
-        }
-        for (stream, link) in self.links.iter_mut() {
-            if link.owed_bytes > 0 {
-                out.read(stream, core::mem::take(&mut link.owed_bytes));
-            }
-        }
-    }
-
-    /// Whether peers have to wait before they send more.
-    fn is_short(&self) -> bool {
-        self.memory_bytes() > self.config.memory_bytes_max || self.room.is_full()
-    }
-
-    /// Messages in memory: those that wait, and those being saved for us.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.queue.memory_bytes() + self.delivering_bytes
     }
 }

@@ -105,7 +105,7 @@ impl Mesh {
         self.route(now, line, out);
         self.remind(now);
         self.queue.shed(self.config.memory_bytes_max);
-        self.repay(out);
+        self.repay(now, out);
     }
 
     /// A message of ours: safe before its sender is told so.
@@ -290,7 +290,7 @@ impl Mesh {
             out.reply(request, Reply::Sent { number, key });
         }
         self.remind(now);
-        self.repay(out);
+        self.repay(now, out);
     }
 
     /// A message that people read: into the inbox, told, and confirmed if its sender asked for it.
@@ -380,9 +380,8 @@ impl Mesh {
 
     /// Reads a message that waits from the store again, once.
     pub(super) fn fetch(&mut self, line: Line, out: Out<'_, '_>) {
-        let is_under_way = self.ops.values().any(|pending| *pending == Pending::Fetch(line));
         if let Some(key) = self.queue.get(line).map(|entry| entry.key)
-            && !is_under_way
+            && self.fetching.insert(line)
         {
             let op = self.begin(Pending::Fetch(line));
             out.get(op, BLOCKS, &key.to_bytes());
@@ -430,6 +429,9 @@ impl Mesh {
     /// The store has answered.
     pub(super) fn stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
         let Some(pending) = self.ops.remove(&reply.op) else { return };
+        if let Pending::Fetch(line) = &pending {
+            self.fetching.remove(line);
+        }
         let fault = if let StoreResult::Failed(fault) = reply.result { Some(fault) } else { None };
         let value = if let StoreResult::Value(value) = reply.result { value } else { None };
         if let (Pending::Save(saving), Some(StoreFault::Busy)) = (&pending, fault) {

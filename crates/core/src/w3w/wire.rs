@@ -117,6 +117,11 @@ pub fn decode_body(body: &[u8]) -> Result<Body, DecodeError> {
     decode_frame([&(body.len() as u32).to_be_bytes()[..], body].concat().into())
 }
 
+/// What is DATA in a whole frame, if it is a MESSAGE.
+pub(super) fn data_of(frame: &[u8]) -> &[u8] {
+    frame.get(LENGTH_BYTES + HEADER_BYTES..).unwrap_or_default()
+}
+
 /// Reads a whole frame, the length in front of it included, and keeps it if it is a MESSAGE.
 pub(super) fn decode_frame(frame: Bytes) -> Result<Body, DecodeError> {
     match frame.get(LENGTH_BYTES + VERSION.len()) {
