@@ -2,11 +2,14 @@
 
 use bytes::Bytes;
 
+use super::spare::Spare;
 use super::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES};
 use crate::wire::DecodeError;
 
 /// How much may be allocated ahead of the bytes that fill it: less than a peer may send ahead in any case.
 const AHEAD_BYTES: usize = 128 * 1024;
+/// The most that a frame grows at once.
+const GROWTH_BYTES_MAX: usize = 1024 * 1024;
 
 /// The frames of one connection. What it holds is what has arrived and little more, never what was announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +33,7 @@ impl Frames {
     }
 
     /// Takes from the front of `data` up to the end of a frame; all of it, if it is complete.
-    pub(super) fn take(&mut self, data: &mut &[u8]) -> Result<Option<Bytes>, DecodeError> {
+    pub(super) fn take(&mut self, data: &mut &[u8], spare: &mut Spare) -> Result<Option<Bytes>, DecodeError> {
         if self.frame.len() < LENGTH_BYTES {
             self.fill(data);
             let Some(length) = self.frame.first_chunk() else { return Ok(None) };
@@ -40,6 +43,10 @@ impl Frames {
                 return Err(DecodeError::Limit("frame"));
             }
             self.frame_len = LENGTH_BYTES + body_len;
+            if let Some(mut buffer) = spare.take(self.frame_len).filter(|_| !data.is_empty()) {
+                buffer.extend_from_slice(&self.frame);
+                self.frame = buffer;
+            }
         }
         self.fill(data);
         if self.frame.len() < self.frame_len {
@@ -65,12 +72,14 @@ impl Frames {
         }
     }
 
-    /// Doubles what is there, but never past the end of the frame: a peer has to send half of what it costs us.
+    /// Doubles what is there while that is little, but never past the end of the frame: a peer has to send most of what it
+    /// costs us.
     fn make_room(&mut self, more: usize) {
-        let needed = self.frame.len() + more;
+        let len = self.frame.len();
+        let needed = len + more;
         if needed > self.frame.capacity() {
-            let target = needed.max(2 * self.frame.len()).max(AHEAD_BYTES).min(self.frame_len);
-            self.frame.reserve_exact(target - self.frame.len());
+            let target = needed.max(AHEAD_BYTES).max(len + len.min(GROWTH_BYTES_MAX)).min(self.frame_len);
+            self.frame.reserve_exact(target - len);
         }
     }
 }
@@ -82,7 +91,7 @@ mod tests {
     fn all(frames: &mut Frames, mut data: &[u8]) -> Result<Vec<Bytes>, DecodeError> {
         let mut bodies = Vec::new();
         while !data.is_empty() {
-            bodies.extend(frames.take(&mut data)?);
+            bodies.extend(frames.take(&mut data, &mut Spare::default())?);
         }
         Ok(bodies)
     }

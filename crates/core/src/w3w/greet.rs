@@ -61,7 +61,7 @@ impl Mesh {
         let Some(link) = self.links.get_mut(stream) else { return Ok(()) };
         let mut frames = Vec::new();
         let end = loop {
-            match link.frames.take(&mut data) {
+            match link.frames.take(&mut data, &mut self.spare) {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),

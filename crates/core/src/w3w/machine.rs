@@ -19,6 +19,7 @@ use super::room::Room;
 use super::routes::Ring;
 use super::save::{Loading, Pending};
 use super::shelf::Shelf;
+use super::spare::Spare;
 use super::wire::decode_here;
 use super::{Command, Event, Reply};
 use crate::counters::VisitCounter;
@@ -97,6 +98,7 @@ pub struct Mesh {
     pub(super) dial_limit: Limiter<()>,
     pub(super) room_limit: Limiter<()>,
     pub(super) alarms: Alarms,
+    pub(super) spare: Spare,
     pub(super) announce_interval: Duration,
     pub(super) tend_interval: Duration,
     pub(super) ops: BTreeMap<OpId, Pending>,
@@ -149,6 +151,7 @@ impl Mesh {
             dial_limit: Limiter::new(64, second / 32, 1),
             room_limit: Limiter::new(4, 5 * second, 1),
             alarms: Alarms::default(),
+            spare: Spare::default(),
             announce_interval: Duration::ZERO,
             tend_interval: Duration::ZERO,
             ops: BTreeMap::new(),

@@ -100,6 +100,7 @@ mod routes;
 mod save;
 mod shelf;
 mod signal;
+mod spare;
 mod transfer;
 mod wire;
 

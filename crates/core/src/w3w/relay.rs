@@ -25,13 +25,8 @@ impl Mesh {
         }
         let seen = SeenKey::new(message.sender, message.recipient, key);
         let is_ours = message.recipient == self.own;
-        let (memory, window) = if is_ours {
-            (&mut self.received, self.config.seen_window())
-        } else {
-            (&mut self.passed, self.config.expiry)
-        };
-        let until = now.mono + window;
-        let is_new = memory.add(seen, now.mono, until) || self.config.fault == Some(Fault::ForgetSeen);
+        let memory = if is_ours { &mut self.received } else { &mut self.passed };
+        let is_new = memory.add(seen, now.mono, now.mono + self.config.expiry) || self.config.fault == Some(Fault::ForgetSeen);
         self.remind(now);
         if !is_new {
             self.counters.duplicates += 1;
@@ -66,14 +61,15 @@ impl Mesh {
         from: Option<Nid>,
         outbox: Option<u64>,
     ) -> Entry {
+        let expiry = if from.is_some() { self.config.transit_expiry() } else { self.config.expiry };
         Entry {
             sender: message.sender,
             recipient: message.recipient,
             key,
             size: message.data().len(),
             from,
-            until: now.mono + self.config.expiry,
-            until_seconds: now.wall.as_seconds() + self.config.expiry.as_secs(),
+            until: now.mono + expiry,
+            until_seconds: now.wall.as_seconds() + expiry.as_secs(),
             outbox,
             message: Some(message),
             is_stored: false,

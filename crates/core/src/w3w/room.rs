@@ -105,7 +105,7 @@ impl Mesh {
             Saving::Deliver(delivery) => {
                 let Delivery { message, key, is_new, is_part, received, evicted, .. } = &*delivery;
                 let seen = SeenKey::new(message.sender, message.recipient, *key);
-                let until = seconds + self.config.seen_window().as_secs();
+                let until = seconds + self.config.expiry.as_secs();
                 out.batch(op, !is_part, |batch| {
                     forget_blocks(evicted, batch);
                     if *is_new {

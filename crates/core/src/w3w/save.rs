@@ -131,7 +131,7 @@ impl Mesh {
         self.counters.messages_sent += 1;
         if to == self.own {
             // MA-44: no network between us and ourselves.
-            self.received.add(seen, now.mono, now.mono + self.config.seen_window());
+            self.received.add(seen, now.mono, now.mono + self.config.expiry);
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
@@ -375,6 +375,9 @@ impl Mesh {
         if entry.is_lined {
             let op = self.begin(Pending::Other);
             out.delete(op, QUEUE, &line.to_be_bytes(), false);
+        }
+        if let Some(message) = entry.message {
+            self.spare.give(message.frame);
         }
     }
 

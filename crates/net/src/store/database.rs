@@ -43,8 +43,8 @@ impl Database {
         let spaces: Vec<_> =
             spaces.iter().map(|space| (space.id, format!("{}/{}", space.id.service(), space.name))).collect();
         let opened = open(store, &spaces).and_then(|inner| {
-            let used = tables::places(&inner.begin_read()?)?;
-            Ok((inner, Values::open(store, used)?))
+            let (used, services) = tables::places(&inner.begin_read()?)?;
+            Ok((inner, Values::open(store, used, services)?))
         });
         let (inner, values) = opened.map_err(|error| refused(store, error))?;
         Ok(Self {
@@ -102,14 +102,14 @@ impl Database {
                 return Err(if fault == StoreFault::Full { fault } else { self.recover(fault) });
             }
         };
-        match self.commit(group, &placed, is_durable) {
+        match self.commit(group.clone(), &placed, is_durable) {
             Ok(outcomes) => {
                 self.values.committed(is_durable);
                 self.synced = is_durable;
                 if is_durable {
                     self.unsynced.clear();
                 } else {
-                    placed.into_iter().for_each(|(space, key, stored)| self.unsynced.insert(space, key, stored));
+                    self.remember(group, &placed);
                 }
                 Ok(outcomes)
             }
@@ -121,30 +121,30 @@ impl Database {
     }
 
     /// What each change of the group leaves under its key; large values are in their file then.
-    fn place<'a>(&mut self, group: impl Iterator<Item = &'a Work>) -> io::Result<Vec<Placed>> {
+    fn place<'a>(&mut self, group: impl Iterator<Item = &'a Work>) -> io::Result<Vec<Stored>> {
         let mut placed = Vec::new();
-        for work in group {
-            let Work::Write { changes, .. } = work else { continue };
-            if unknown(&self.spaces, changes).is_some() {
-                continue;
-            }
-            for (space, key, value) in changes {
-                let stored = match value {
-                    Some(value) if value.len() >= LARGE_BYTES => Stored::Far(self.values.write(value)?),
-                    Some(value) => Stored::Inline(value.clone()),
-                    None => Stored::Nothing,
-                };
-                placed.push((*space, key.clone(), stored));
-            }
+        for (.., value) in changes(&self.spaces, group) {
+            placed.push(match value {
+                Some(value) if value.len() >= LARGE_BYTES => Stored::Far(self.values.write(value)?),
+                Some(value) => Stored::Inline(value.clone()),
+                None => Stored::Nothing,
+            });
         }
         Ok(placed)
+    }
+
+    /// Keeps what was answered and is not safe.
+    fn remember<'a>(&mut self, group: impl Iterator<Item = &'a Work>, placed: &[Stored]) {
+        for ((space, key, _), stored) in changes(&self.spaces, group).zip(placed) {
+            self.unsynced.insert(*space, key.clone(), stored.clone());
+        }
     }
 
     /// One transaction. Reads in it see the writes before them and are answered only if those are kept.
     fn commit<'a>(
         &mut self,
         group: impl Iterator<Item = &'a Work>,
-        placed: &[Placed],
+        placed: &[Stored],
         is_durable: bool,
     ) -> Result<Vec<Outcome>, redb::Error> {
         let Some(inner) = &self.inner else { return Err(io::Error::other("the store is closed").into()) };
@@ -165,7 +165,7 @@ impl Database {
                 Work::Write { changes, .. } => match unknown(&self.spaces, changes) {
                     Some(outcome) => outcome,
                     None => {
-                        for (space, key, stored) in placed.by_ref().take(changes.len()) {
+                        for ((space, key, _), stored) in changes.iter().zip(placed.by_ref()) {
                             tables.set(*space, key, stored, &mut self.values)?;
                         }
                         Outcome::Written
@@ -277,8 +277,16 @@ impl Database {
     }
 }
 
-/// What a key has after a change.
-type Placed = (SpaceId, Vec<u8>, Stored);
+/// Every change of a group, in order, but for those that cannot be made.
+fn changes<'a>(
+    spaces: &Spaces,
+    group: impl Iterator<Item = &'a Work>,
+) -> impl Iterator<Item = &'a super::Change> {
+    group
+        .filter_map(|work| if let Work::Write { changes, .. } = work { Some(changes) } else { None })
+        .filter(|changes| unknown(spaces, changes).is_none())
+        .flatten()
+}
 
 fn page_of(work: &Work) -> Page<'_> {
     match work {

@@ -55,14 +55,19 @@ pub(super) fn make(database: &redb::Database, spaces: &Spaces) -> Result<(), red
     Ok(transaction.commit()?)
 }
 
-/// Every place that the database names.
-pub(super) fn places(transaction: &ReadTransaction) -> Result<Vec<Extent>, redb::Error> {
-    let mut places = Vec::new();
+/// Every place that the database names, and the spaces that have some.
+pub(super) fn places(transaction: &ReadTransaction) -> Result<(Vec<Extent>, FarSpaces), redb::Error> {
+    let (mut places, mut spaces) = (Vec::new(), FarSpaces::new());
     for entry in transaction.open_table(definition(PLACES))?.range::<&[u8]>(..)? {
-        places.extend(place_from_bytes(entry?.1.value()));
+        let (key, place) = entry?;
+        places.extend(place_from_bytes(place.value()));
+        spaces.extend(key.value().first_chunk());
     }
-    Ok(places)
+    Ok((places, spaces))
 }
+
+/// The spaces that have had large values: in all others there is no need to look for them.
+pub(super) type FarSpaces = std::collections::BTreeSet<[u8; SPACE_BYTES]>;
 
 /// The tables of one writing transaction. Each may be open only once, and opening is not free: it happens at the first use.
 pub(super) struct Writing<'t> {
@@ -86,13 +91,15 @@ impl<'t> Writing<'t> {
         stored: &Stored,
         values: &mut Values,
     ) -> Result<(), redb::Error> {
-        let far_key = far_key(space, key);
-        let old = match stored {
-            Stored::Far(place) => self.places.insert(&far_key[..], &place_to_bytes(*place)[..])?,
-            _ => self.places.remove(&far_key[..])?,
-        };
-        if let Some(place) = old.and_then(|old| place_from_bytes(old.value())) {
-            values.release(place);
+        if values.may_be_far(prefix(space), matches!(stored, Stored::Far(_))) {
+            let far_key = far_key(space, key);
+            let old = match stored {
+                Stored::Far(place) => self.places.insert(&far_key[..], &place_to_bytes(*place)[..])?,
+                _ => self.places.remove(&far_key[..])?,
+            };
+            if let Some(place) = old.and_then(|old| place_from_bytes(old.value())) {
+                values.release(place);
+            }
         }
         let Some(table) = self.table(space)? else { return Ok(()) };
         match stored {
@@ -274,12 +281,13 @@ impl Found {
 }
 
 /// Service and number of the space, in front of the key.
-const SPACE_BYTES: usize = 3;
+pub(super) const SPACE_BYTES: usize = 3;
+
+fn prefix(space: SpaceId) -> [u8; SPACE_BYTES] {
+    let [high, low] = space.local().to_be_bytes();
+    [space.service().0, high, low]
+}
 
 fn far_key(space: SpaceId, key: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(SPACE_BYTES + key.len());
-    bytes.push(space.service().0);
-    bytes.extend_from_slice(&space.local().to_be_bytes());
-    bytes.extend_from_slice(key);
-    bytes
+    [&prefix(space)[..], key].concat()
 }

@@ -12,6 +12,7 @@ use redb::StorageBackend;
 use redb::backends::{FileBackend, InMemoryBackend};
 
 use super::free::{Extent, Free};
+use super::tables::{FarSpaces, SPACE_BYTES};
 use super::{Part, Store, sync_directory};
 
 /// Values of this length and more are kept here. A durable write of such a value costs a second sync.
@@ -41,12 +42,13 @@ pub(super) struct Values {
     /// Used and given up by the transaction under way.
     taken: Vec<Extent>,
     released: Vec<Extent>,
+    spaces: FarSpaces,
     is_synced: bool,
 }
 
 impl Values {
     /// Opens the file, if there is one. `used` are the places that the database names.
-    pub(super) fn open(store: &Store, used: Vec<Extent>) -> io::Result<Self> {
+    pub(super) fn open(store: &Store, used: Vec<Extent>, spaces: FarSpaces) -> io::Result<Self> {
         let mut values = Self {
             store: store.clone(),
             medium: None,
@@ -56,6 +58,7 @@ impl Values {
             leaving_bytes: 0,
             taken: Vec::new(),
             released: Vec::new(),
+            spaces,
             is_synced: true,
         };
         let is_there = match store {
@@ -100,6 +103,14 @@ impl Values {
         let mut value = vec![0; extent.len as usize];
         medium.read(extent.offset, &mut value)?;
         Ok(value)
+    }
+
+    /// Whether a key of this space can have a large value: one is about to, or some have had one.
+    pub(super) fn may_be_far(&mut self, space: [u8; SPACE_BYTES], is_about_to: bool) -> bool {
+        if is_about_to {
+            self.spaces.insert(space);
+        }
+        is_about_to || self.spaces.contains(&space)
     }
 
     /// The transaction under way no longer names this place.
