@@ -54,6 +54,7 @@ const PROVOKED: &[&str] = &[
     "this agent does not run ping",
     "this agent does not run members",
     "none of the addresses answered",
+    "is no address of a node: give IP:PORT or NAME:PORT",
     "no member is called …",
     "is no tag: give KEY=VALUE",
     "is no name of an event: give 1 to 255 bytes without control characters",
@@ -100,6 +101,7 @@ const CODES: &[&str] = &[
     "event_too_large",
     "bad_tag",
     "has_left",
+    "tags_not_kept",
     "tags_too_large",
     "own_member",
     "token_refused",
@@ -319,8 +321,13 @@ fn members_that_cannot_be_reached_say_why() {
     let http = agent.http().to_string();
     let nobody = format!("{}:7946", own_ip());
     assert_fails(&["join", &nobody, "--agent", &http], "none of the addresses answered", 1);
+    let text = "is no address of a node: give IP:PORT or NAME:PORT";
+    assert_fails(&["join", "10.0.0.7", "--agent", &http], text, 2);
+    assert_fails(&["agent", "--join", "nobody.invalid:7946"], text, 2);
     assert_fails(&["force-leave", "nobody", "--agent", &http], "no member is called …", 1);
     assert_fails(&["tags", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    assert_fails(&["members", "--tag", "role", "--agent", &http], "is no tag: give KEY=VALUE", 2);
+    assert_fails(&["monitor", "--after", "yesterday", "--agent", &http], "invalid value … for …", 2);
     let long = "x".repeat(256);
     for name in ["", "two\nlines", &long] {
         let text = "is no name of an event: give 1 to 255 bytes without control characters";
@@ -353,7 +360,9 @@ fn members_that_cannot_work_are_refused_at_the_start() {
 
 #[test]
 fn the_members_api_refuses_with_a_code_and_a_hint() {
-    let agent = Agent::start(&["--set", "members.preset=local"]);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_str().unwrap();
+    let agent = Agent::start(&["--set", "members.preset=local", "--data-dir", data]);
     let itself = format!("{{\"member\":{}}}", agent.json(&["info"])["id"]);
     let own = format!("{{\"addrs\":[\"{}:7946\"]}}", agent.ip);
     let nobody = format!("{{\"addrs\":[\"{}:7946\"]}}", own_ip());
@@ -378,6 +387,10 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
         assert_api_error(answered, &text, *status, code);
     }
     let json = "Content-Type: application/json";
+    // Where the file of the tags should be, something else is.
+    std::fs::create_dir(dir.path().join("tags.json")).unwrap();
+    let (answered, text) = agent.request("POST", "/v1/tags", &[json], "{\"set\":{\"a\":\"b\"}}");
+    assert_api_error(answered, &text, 500, "tags_not_kept");
     agent.stdout(&["leave"]);
     for (path, body) in [("/v1/tags", "{\"set\":{\"a\":\"b\"}}"), ("/v1/events", "{\"name\":\"x\"}")] {
         let (answered, text) = agent.request("POST", path, &[json], body);

@@ -109,11 +109,15 @@ fn a_restarted_agent_finds_its_group_without_a_seed() {
     wait_until("it has kept whom it knows", || {
         (counter(&blue, "annulus_driver_store_ops_total")? > 1).then_some(())
     });
+    blue.json(&["tags", "role=db"]);
     blue.signal("TERM");
     assert_eq!(blue.wait(), Some(0));
     wait_for_state(&[&red], "blue", "left");
     let blue = start("blue", own_ip(), None, &data);
     wait_for_all(&[&red, &blue]);
+    wait_until("it still has the tag that it was given", || {
+        (red.json(&["members", "--name", "blue"])[0]["tags"]["role"] == "db").then_some(())
+    });
 }
 
 #[test]
@@ -182,6 +186,7 @@ fn events_tags_and_round_trip_times_reach_everybody() {
         let members = all[0].json(&["members", "--tag", "role=db"]);
         (members[0]["name"] == "n2").then_some(())
     });
+    assert_eq!(all[0].json(&["rtt", "n0"])["rtt_ms"], 0.0, "to itself");
     wait_until("the round-trip time is known", || all[0].json(&["rtt", "n1"])["rtt_ms"].as_f64());
 }
 

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use annulus_core::swim::{Preset, Settings};
-use annulus_sim::scenarios::members_truth::{Told, Truth};
+use annulus_sim::scenarios::members::{Told, Truth};
 use common::{Agent, own_ip, wait_until};
 use serde_json::Value;
 

@@ -150,3 +150,15 @@ fn a_wrong_call_is_two_and_says_what_to_write() {
     assert!(help.contains("annulus sim ping --nodes 1000 --seconds 60 --seed 7 --json"));
     assert!(!help.contains("--break"), "not for users");
 }
+
+/// A measurement of members: readable, traced, and not content with a group in which nobody hears anybody.
+#[test]
+fn members_are_measured_for_people_too() {
+    let run = |more: &str| annulus(&words(&format!("sim members --nodes 10 --seed 3 {more}")));
+    let text = String::from_utf8(run("--crash 1").stdout).unwrap();
+    assert!(text.contains("known to all   1 of 1 crashes") && text.contains("converged      yes"), "{text}");
+    let traced = String::from_utf8(run("--trace -").stdout).unwrap();
+    assert!(traced.lines().count() > 100 && traced.contains("trace hash"), "{traced}");
+    let deaf = run("--loss 1 --seconds 60 --json");
+    assert_eq!((deaf.status.code(), &json(&deaf)["converged"]), (Some(1), &Value::Bool(false)));
+}

@@ -73,7 +73,7 @@ pub use hash::TraceHash;
 pub use host::{Birth, HostId, HostSpec, HostState};
 pub use latency::Latency;
 pub use observer::{Datagram, Observer, Passage, Verdict, Violation};
-pub use runs::run_many;
+pub use runs::{run_many, run_seeds};
 pub use scenario::{Checker, Lines, Report, Scenario, Setup, run};
 pub use sim::{NETWORK_BROADCAST, Sim, stream_of};
 pub use stats::{HostStats, Stats};

@@ -1,4 +1,4 @@
-//! Many runs of one scenario over all cores, reported in the order of their seeds.
+//! Many runs over all cores, reported in the order of their seeds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,20 +14,31 @@ pub fn run_many<S: Scenario>(
     first: u64,
     count: u64,
     threads: usize,
-    mut report: impl FnMut(Report),
+    report: impl FnMut(Report),
+) {
+    run_seeds(first, count, threads, |seed| run(scenario, seed, Lines::default()), report);
+}
+
+/// The same for anything that is done with a seed.
+pub fn run_seeds<T: Send>(
+    first: u64,
+    count: u64,
+    threads: usize,
+    run: impl Fn(u64) -> T + Sync,
+    mut report: impl FnMut(T),
 ) {
     let next = AtomicU64::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..threads.max(1) {
-            let (sender, next) = (sender.clone(), &next);
+            let (sender, next, run) = (sender.clone(), &next, &run);
             scope.spawn(move || {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     if index >= count {
                         break;
                     }
-                    let done = run(scenario, first.wrapping_add(index), Lines::default());
+                    let done = run(first.wrapping_add(index));
                     if sender.send((index, done)).is_err() {
                         break;
                     }

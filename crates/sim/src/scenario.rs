@@ -82,6 +82,17 @@ pub struct Lines {
     pub json: Option<Box<dyn Write>>,
 }
 
+impl Lines {
+    /// Writes down everything that happens from now on.
+    pub(crate) fn take_from<M: Machine>(self, sim: &mut Sim<M>) {
+        for (writer, json) in [(self.readable, false), (self.json, true)] {
+            if let Some(writer) = writer {
+                sim.trace_to(writer, json);
+            }
+        }
+    }
+}
+
 /// What became of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -150,9 +161,17 @@ pub fn run<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
     report
 }
 
-/// Why a trace is not whole; that its reader has gone is no fault of the run.
-fn broken(written: io::Result<()>) -> Option<io::Error> {
-    written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
+/// Ends the trace of a run; that its reader has gone is no fault of the run.
+///
+/// # Errors
+/// If it is not whole.
+pub(crate) fn finish_trace<M: Machine>(sim: &mut Sim<M>) -> Verdict {
+    match sim.finish_trace() {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Violation::new(format!("the trace is not whole: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
@@ -160,17 +179,11 @@ fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
         Ok(setup) => setup,
         Err(violation) => return Report::failed(scenario.name(), seed, violation.text),
     };
-    if let Some(writer) = lines.readable {
-        setup.sim.trace_to(writer, false);
-    }
-    if let Some(writer) = lines.json {
-        setup.sim.trace_to(writer, true);
-    }
+    lines.take_from(&mut setup.sim);
     let outcome = both_phases(&mut setup);
     let sim = &mut setup.sim;
-    let violation = outcome.as_ref().err().map(|violation| violation.text.clone());
-    let violation = violation
-        .or_else(|| broken(sim.finish_trace()).map(|error| format!("the trace is not whole: {error}")));
+    let whole = finish_trace(sim);
+    let violation = outcome.as_ref().err().or(whole.as_ref().err()).map(|violation| violation.text.clone());
     Report {
         scenario: scenario.name(),
         seed,

@@ -1,8 +1,7 @@
 //! The group under faults: each test is one of the failure scenarios of the spec, small enough for every run.
 
 use annulus_core::swim::Preset;
-use annulus_sim::scenarios::members::MembersScenario;
-use annulus_sim::scenarios::members_measure::{Experiment, Measure, Measured};
+use annulus_sim::scenarios::members::{Experiment, Measure, Measured, MembersScenario};
 use annulus_sim::{Conditions, Config, Lines, run};
 
 fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
@@ -23,7 +22,7 @@ fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
 }
 
 fn run_once(measure: &Measure, seed: u64) -> Measured {
-    measure.run(seed).expect("nothing is wrong with the simulation")
+    measure.run(seed, Lines::default()).expect("nothing is wrong with the simulation")
 }
 
 fn mean(values: &[f64]) -> f64 {

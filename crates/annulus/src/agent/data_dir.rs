@@ -1,5 +1,6 @@
 //! The data directory: a lock, the identity, the store. Or none, for a node that is new at each start.
 
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -94,6 +95,33 @@ pub(super) fn replace(dir: &Path, file: &Path, text: &str) -> io::Result<()> {
     writer.sync_all()?;
     fs::rename(&draft, file)?;
     File::open(dir)?.sync_all()
+}
+
+/// What a file says; `None` if there is none. One that cannot be understood is set aside: whoever wrote it can mend it,
+/// and the node starts without it.
+pub(super) fn read_or_set_aside<T, E: Display>(
+    file: &Path,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(file = %file.display(), %error, "cannot read it; starting without");
+            }
+            return None;
+        }
+    };
+    match parse(&text) {
+        Ok(said) => Some(said),
+        Err(error) => {
+            let aside = file.with_extension("bad");
+            let moved = fs::rename(file, &aside).is_ok();
+            let file = file.display();
+            tracing::warn!(%file, %error, aside = %aside.display(), moved, "it is spoilt and set aside; starting without");
+            None
+        }
+    }
 }
 
 #[cfg(test)]

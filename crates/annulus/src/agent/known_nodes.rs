@@ -3,7 +3,6 @@
 //! The store keeps them too. The file is there because the document has one: a node can be given the nodes that
 //! another one knows by copying it.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,21 +32,7 @@ impl KnownNodes {
     /// starts without it (MA-56).
     pub(crate) fn read(dir: Option<&Path>) -> Vec<KnownNode> {
         let Some(file) = dir.map(|dir| dir.join(FILE)) else { return Vec::new() };
-        let text = match fs::read_to_string(&file) {
-            Ok(text) => text,
-            Err(error) => {
-                if error.kind() != io::ErrorKind::NotFound {
-                    tracing::warn!(file = %file.display(), %error, "cannot read the known nodes; starting without");
-                }
-                return Vec::new();
-            }
-        };
-        known_nodes_from_json(&text).unwrap_or_else(|error| {
-            let aside = file.with_extension("bad");
-            let moved = fs::rename(&file, &aside).is_ok();
-            tracing::warn!(%error, aside = %aside.display(), moved, "known nodes set aside; starting without");
-            Vec::new()
-        })
+        data_dir::read_or_set_aside(&file, known_nodes_from_json).unwrap_or_default()
     }
 
     /// Replaces the file; a crash leaves the old one or the new one.
@@ -99,6 +84,7 @@ async fn ask(node: &Handle<Node>, command: w3w::Command) -> Option<w3w::Reply> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::Ipv4Addr;
 
     use super::*;

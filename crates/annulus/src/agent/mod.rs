@@ -5,6 +5,7 @@ mod http;
 mod identity;
 mod journal;
 mod kept_port;
+mod kept_tags;
 mod known_nodes;
 mod log;
 mod mailbox;
@@ -13,4 +14,5 @@ mod run;
 mod services;
 pub(crate) mod user_event;
 
+pub(crate) use journal::Position;
 pub(crate) use run::run;

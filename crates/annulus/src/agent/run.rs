@@ -12,12 +12,12 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 
 use super::data_dir::DataDir;
 use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
-use super::identity::Identity;
 use super::journal::Journal;
+use super::kept_tags::KeptTags;
 use super::known_nodes::{self, KnownNodes};
 use super::mailbox::{Letter, Mailbox};
 use super::user_event::UserEvent;
@@ -47,7 +47,7 @@ async fn live(settings: &Settings) -> anyhow::Result<()> {
     tokio::spawn(known_nodes::keep(node.clone(), data.path().map(KnownNodes::new)));
     let (leave, leaving) = watch::channel(false);
     let http = listener.local_addr()?;
-    let shared = shared(settings, name, data.identity, node.clone(), http, leaving);
+    let shared = shared(settings, name, &data, node.clone(), http, leaving);
     tracing::info!(name = shared.name, id = %data.identity.id(), http = %shared.http, "agent started");
     if shared.services.is_empty() {
         tracing::warn!("this agent runs nothing but its API: name services with --services (node.services)");
@@ -240,7 +240,7 @@ async fn listen(addr: SocketAddr) -> anyhow::Result<TcpListener> {
 fn shared(
     settings: &Settings,
     name: String,
-    identity: Identity,
+    data: &DataDir,
     node: Handle<Node>,
     http: SocketAddr,
     leaving: watch::Receiver<bool>,
@@ -251,7 +251,8 @@ fn shared(
     Shared {
         journal,
         mailbox: Mailbox::new(settings.number("route.messages_kept")),
-        identity,
+        identity: data.identity,
+        kept_tags: Mutex::new(KeptTags::new(data.path())),
         name,
         started: Instant::now(),
         started_micros,

@@ -13,6 +13,7 @@ use annulus_net::Store;
 use super::data_dir::DataDir;
 use super::identity::Identity;
 use super::kept_port::kept_port;
+use super::kept_tags::KeptTags;
 use super::known_nodes::KnownNodes;
 use crate::cli::UsageError;
 use crate::config::Settings;
@@ -62,7 +63,7 @@ pub(crate) fn build(settings: &Settings, name: &str, data: &DataDir) -> anyhow::
     for service in settings.words("node.services") {
         let part = match tag(service) {
             Some(PING) => Part::Ping(Box::new(ping(settings)?)),
-            Some(MEMBERS) => Part::Members(Box::new(members(settings, identity, name)?)),
+            Some(MEMBERS) => Part::Members(Box::new(members(settings, data, name)?)),
             Some(TOKEN) => Part::Token(Box::new(token(settings, &data.store())?)),
             Some(ROUTE) => Part::Route(Box::new(route(settings, identity.id())?)),
             Some(MESH) => Part::Mesh(Box::new(mesh(settings, identity, &KnownNodes::read(data.path()))?)),
@@ -95,11 +96,13 @@ fn ping(settings: &Settings) -> anyhow::Result<ping::Ping> {
     ping::Ping::new(&config, seed()?).map_err(|error| UsageError(error.to_string()).into())
 }
 
-fn members(settings: &Settings, identity: Identity, name: &str) -> anyhow::Result<Swim> {
+fn members(settings: &Settings, data: &DataDir, name: &str) -> anyhow::Result<Swim> {
     let usage = |error: String| anyhow::Error::from(UsageError(error));
     let preset: Preset = settings.text("members.preset").unwrap_or("lan").parse()?;
     let tags = settings.words("node.tags").filter_map(|tag| tag.split_once('='));
-    let tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let mut tags = tags.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    KeptTags::new(data.path()).read().apply(&mut tags);
+    let identity = data.identity;
     let port = |service, key| runs(settings, service).then(|| settings.number(key));
     let services = Services {
         route: port(ROUTE, "route.port"),
@@ -108,7 +111,9 @@ fn members(settings: &Settings, identity: Identity, name: &str) -> anyhow::Resul
         nid: runs(settings, MESH).then(|| identity.nid()),
     };
     let tags = Tags { name: name.to_owned(), services, tags };
-    let meta = tags.encode().map_err(|error| usage(format!("node.name and node.tags: {error}")))?;
+    let meta = tags.encode().map_err(|error| {
+        usage(format!("node.name, node.tags and the tags kept in the data directory: {error}"))
+    })?;
     let mut config = swim::Config {
         bind: SocketAddr::new(settings.ip("node.bind"), settings.number("members.port")),
         addrs: settings.addrs("members.advertise"),

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use super::addr::look_up;
 use crate::config::{self, ConfigError, Layers, Settings};
 
 /// Run a node on this machine.
@@ -43,9 +44,9 @@ pub(super) struct SettingsArgs {
     /// The services to run.
     #[arg(long, value_name = "A,B")]
     services: Option<String>,
-    /// A node to ask first; may be given several times.
+    /// A node to ask first, as IP:PORT or NAME:PORT; may be given several times.
     #[arg(long, value_name = "ADDR")]
-    join: Vec<SocketAddr>,
+    join: Vec<String>,
     /// The configuration file.
     #[arg(long, value_name = "FILE", env = "ANNULUS_CONFIG")]
     config: Option<PathBuf>,
@@ -56,23 +57,22 @@ pub(super) struct SettingsArgs {
 
 impl SettingsArgs {
     /// What is in force.
-    pub(super) fn load(self) -> Result<Settings, ConfigError> {
-        let join = (!self.join.is_empty())
-            .then(|| self.join.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    pub(super) fn load(self) -> anyhow::Result<Settings> {
+        let join = look_up(&self.join)?.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let flags = [
             ("--name", "node.name", self.name),
             ("--bind", "node.bind", self.bind.map(|bind| bind.to_string())),
             ("--http", "http.addr", self.http.map(|http| http.to_string())),
             ("--data-dir", "node.data_dir", self.data_dir.map(|dir| dir.to_string_lossy().into_owned())),
             ("--services", "node.services", self.services),
-            ("--join", "node.join", join),
+            ("--join", "node.join", (!self.join.is_empty()).then_some(join)),
         ];
-        Settings::load(&Layers {
+        Ok(Settings::load(&Layers {
             file: self.config,
             environment: environment()?,
             flags: flags.into_iter().filter_map(|(flag, key, value)| Some((flag, key, value?))).collect(),
             sets: self.set,
-        })
+        })?)
     }
 }
 

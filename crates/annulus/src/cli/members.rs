@@ -30,8 +30,8 @@ pub(crate) struct Members {
     #[arg(long, value_name = "STATE", value_parser = ["alive", "suspect", "dead", "left"])]
     state: Vec<String>,
     /// Only members with this tag, as KEY=VALUE; may be given several times.
-    #[arg(long, value_name = "KEY=VALUE")]
-    tag: Vec<String>,
+    #[arg(long, value_name = "KEY=VALUE", value_parser = tags::pair)]
+    tag: Vec<(String, Value)>,
     /// Only members with this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -63,10 +63,7 @@ impl Members {
 
     fn wants(&self, member: &Value) -> bool {
         let state = member["state"].as_str().unwrap_or_default();
-        let has_tag = |tag: &String| {
-            let (key, value) = tag.split_once('=').unwrap_or((tag, ""));
-            member["tags"][key] == value
-        };
+        let has_tag = |tag: &(String, Value)| member["tags"][&tag.0] == tag.1;
         (self.state.is_empty() || self.state.iter().any(|wanted| wanted == state))
             && self.tag.iter().all(has_tag)
             && self.name.as_ref().is_none_or(|name| member["name"] == name.as_str())

@@ -3,6 +3,7 @@
 //! A verb that talks to an agent is a struct of its arguments with a `run(self, &Client, &Output)`; it is added to
 //! [`Verb`] and to [`dispatch`], and that is all.
 
+mod addr;
 mod agent;
 mod client;
 mod completions;

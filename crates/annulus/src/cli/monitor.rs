@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::client::{Client, ServerEvent};
 use super::output::{DIM, Output, plain};
+use crate::agent::Position;
 
 /// Show events as they happen.
 #[derive(clap::Args)]
@@ -24,7 +25,7 @@ pub(crate) struct Monitor {
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Begin behind this event: the id that the agent's event stream gave it.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = parse_position)]
     after: Option<String>,
 }
 
@@ -66,6 +67,11 @@ impl Monitor {
         output.line(if output.json { event.data.clone() } else { readable(&fields) });
         true
     }
+}
+
+fn parse_position(text: &str) -> Result<String, String> {
+    let position = Position::parse(text).map(|position| position.to_string());
+    position.ok_or_else(|| String::from("give the id of an event as /v1/events has it, such as 18f3a-42"))
 }
 
 /// `12:00:00.123456 red ping.ping_answered peer=… rtt_micros=…`

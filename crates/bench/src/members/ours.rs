@@ -10,7 +10,7 @@ use annulus_core::swim::{
 use annulus_core::wire::Writer;
 use annulus_core::{Action, Bound, Id, Instant, Machine, Now, OpId, Queue, StoreReply, StoreResult, Wall};
 use annulus_sim::Config as World;
-use annulus_sim::scenarios::members_measure::{Experiment, Measure};
+use annulus_sim::scenarios::members::{Experiment, Measure};
 
 /// The node that is measured is number 0.
 const OWN: u32 = 0;
@@ -83,7 +83,8 @@ pub(super) fn bytes_rate(nodes: u32, seconds: u64, extras: bool) -> anyhow::Resu
         flood: false,
         config: World::default(),
     };
-    let measured = measure.run(1).map_err(|violation| anyhow::anyhow!(violation.text))?;
+    let measured =
+        measure.run(1, annulus_sim::Lines::default()).map_err(|violation| anyhow::anyhow!(violation.text))?;
     Ok(measured.bytes_rate)
 }
 

@@ -75,6 +75,9 @@ impl Swim {
     /// The round-trip time between two members: measured if one is us, else by their coordinates.
     #[must_use]
     pub fn rtt(&self, from: Option<Id>, to: Id) -> Option<Duration> {
+        if from.unwrap_or(self.id) == to {
+            return self.members.member(to).map(|_| Duration::ZERO);
+        }
         let from = from.filter(|from| *from != self.id);
         let measured = self.members.member(to).and_then(Member::rtt).filter(|_| from.is_none());
         let place = |id: Id| {

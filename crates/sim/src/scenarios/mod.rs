@@ -1,8 +1,6 @@
-//! Scenarios: one file for each protocol, and for what is measured of it.
+//! Scenarios: one file or folder for each protocol.
 
 pub mod members;
-pub mod members_measure;
-pub mod members_truth;
 pub mod mesh;
 pub mod ping;
 pub mod route;

@@ -19,6 +19,7 @@ use utoipa_axum::routes;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody, QueryArgs};
+use crate::agent::kept_tags::{KeptTags, TagChanges};
 use crate::agent::services;
 use crate::agent::user_event::UserEvent;
 
@@ -291,6 +292,7 @@ async fn tags(
     State(api): State<Api>,
     JsonBody(request): JsonBody<TagsRequest>,
 ) -> Result<Json<BTreeMap<String, String>>, ApiError> {
+    let kept = api.kept_tags.lock().await;
     let swim::Reply::LocalNode(own) = ask(&api, swim::Command::LocalNode).await? else {
         return Err(ApiError::stopping());
     };
@@ -303,8 +305,9 @@ async fn tags(
         ));
     }
     let mut tags = Tags::decode(&own.meta).unwrap_or_default();
-    tags.tags.extend(request.set);
-    request.remove.iter().for_each(|key| drop(tags.tags.remove(key)));
+    let mut change = TagChanges::default();
+    change.change(request.set.clone(), &request.remove);
+    change.apply(&mut tags.tags);
     let meta = tags.encode().map_err(|error| match error {
         TagsError::TooLarge => ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -320,8 +323,31 @@ async fn tags(
         ),
     })?;
     match ask(&api, swim::Command::SetMeta { meta }).await? {
-        swim::Reply::Done => Ok(Json(tags.tags)),
-        other => Err(unexpected(&other)),
+        swim::Reply::Done => {}
+        other => return Err(unexpected(&other)),
+    }
+    if !request.set.is_empty() || !request.remove.is_empty() {
+        keep(kept.clone(), request).await?;
+    }
+    Ok(Json(tags.tags))
+}
+
+/// Writes a change of the own tags down, in a thread that may wait for the disk.
+async fn keep(file: KeptTags, request: TagsRequest) -> Result<(), ApiError> {
+    let keep = move || {
+        let mut changes = file.read();
+        changes.change(request.set, &request.remove);
+        file.write(&changes)
+    };
+    match tokio::task::spawn_blocking(keep).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(ApiError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "tags_not_kept",
+            format!("the tags are changed, but a restart would lose them: {error}"),
+            "make room in the data directory or mend its owner, and set them again",
+        )),
+        Err(_) => Err(ApiError::stopping()),
     }
 }
 

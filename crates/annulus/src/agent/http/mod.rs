@@ -25,12 +25,13 @@ use annulus_net::Handle;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::identity::Identity;
 use super::journal::Journal;
+use super::kept_tags::KeptTags;
 use super::mailbox::Mailbox;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
 pub(crate) use server::serve;
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) journal: Journal,
     pub(crate) mailbox: Mailbox,
     pub(crate) identity: Identity,
+    /// One change of the own tags after the other.
+    pub(crate) kept_tags: Mutex<KeptTags>,
     pub(crate) name: String,
     pub(crate) started: Instant,
     pub(crate) started_micros: u64,

@@ -1,9 +1,8 @@
 //! `annulus join`.
 
-use std::net::SocketAddr;
-
 use serde_json::json;
 
+use crate::cli::addr::look_up;
 use crate::cli::client::Client;
 use crate::cli::output::Output;
 
@@ -11,14 +10,14 @@ use crate::cli::output::Output;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  annulus join 10.0.0.7:7946")]
 pub(crate) struct Join {
-    /// IP:PORT of the members service of a node.
-    #[arg(required = true)]
-    addrs: Vec<SocketAddr>,
+    /// IP:PORT or NAME:PORT of the members service of a node.
+    #[arg(required = true, value_name = "ADDR")]
+    addrs: Vec<String>,
 }
 
 impl Join {
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
-        let answer = client.post("/v1/join", &json!({ "addrs": self.addrs }))?;
+        let answer = client.post("/v1/join", &json!({ "addrs": look_up(&self.addrs)? }))?;
         if output.json {
             output.json(&answer);
             return Ok(());

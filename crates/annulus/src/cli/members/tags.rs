@@ -35,7 +35,7 @@ impl Tags {
     }
 }
 
-fn pair(tag: &str) -> Result<(String, Value), UsageError> {
+pub(super) fn pair(tag: &str) -> Result<(String, Value), UsageError> {
     match tag.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
         _ => Err(UsageError(format!("{tag:?} is no tag: give KEY=VALUE, such as role=db"))),

@@ -2,14 +2,11 @@
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{available_parallelism, scope};
+use std::thread::available_parallelism;
 
 use annulus_core::swim::Preset;
-use annulus_sim::scenarios::members::MembersScenario;
-use annulus_sim::scenarios::members_measure::{Experiment, Measure, Measured};
-use serde::Serialize;
+use annulus_sim::scenarios::members::{Experiment, Measure, MembersScenario, Summary};
+use annulus_sim::{Lines, run_seeds};
 
 use super::common::{Common, SECONDS_MAX};
 use super::verdict;
@@ -94,7 +91,8 @@ impl Members {
         let conditions = self.common.conditions();
         let mut others = conditions.faults.clone();
         others.crashes = 0;
-        if self.common.swarm || others != annulus_sim::FaultPlan::default() {
+        let disks_fail = conditions.config.disk.failure > 0.0;
+        if self.common.swarm || disks_fail || others != annulus_sim::FaultPlan::default() {
             let scenario = MembersScenario {
                 nodes: self.nodes,
                 seconds: self.seconds,
@@ -130,22 +128,26 @@ impl Members {
     }
 
     fn one(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
-        let summary = self.summarise(measure, self.common.first_seed())?;
+        let summary = self.summarise(measure, verdict::announce_seed(&self.common, json)?)?;
         let mut out = stdout().lock();
         if json {
             serde_json::to_writer(&mut out, &summary)?;
             writeln!(out)?;
         } else {
-            writeln!(out, "{summary:#?}")?;
+            write!(out, "{summary}")?;
         }
         Ok(if summary.converged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Lifeguard's experiment: the same stalls for both, and the same SuspicionMult.
     fn lifeguard(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
+        if self.common.trace.is_some() || self.common.trace_json.is_some() {
+            let text = "--experiment lifeguard is three runs: trace one of them with --experiment stall and a --preset";
+            return Err(UsageError(text.into()).into());
+        }
         let mult = self.suspicion_mult.unwrap_or(self.preset.settings().suspicion_mult);
         let with = |preset| Measure { preset, suspicion_mult: Some(mult), ..measure.clone() };
-        let first = self.common.first_seed();
+        let first = verdict::announce_seed(&self.common, json)?;
         let rows = [Preset::OriginalSwim, Preset::GoSwim, self.preset]
             .map(|preset| self.summarise(&with(preset), first).map(|summary| (preset, summary)));
         let mut out = stdout().lock();
@@ -177,28 +179,17 @@ impl Members {
     }
 
     fn summarise(&self, measure: &Measure, first: u64) -> anyhow::Result<Summary> {
-        let runs = self.common.runs;
-        let next = AtomicU64::new(0);
-        let done = Mutex::new(Vec::new());
-        let threads = available_parallelism().map_or(1, usize::from).min(runs as usize);
-        scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    loop {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        if index >= runs {
-                            break;
-                        }
-                        let run = measure.run(first + index);
-                        done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((index, run));
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        done.sort_by_key(|(index, _)| *index);
-        let runs = done.into_iter().map(|(_, run)| run.map_err(|violation| anyhow::anyhow!(violation.text)));
-        Ok(Summary::new(measure, first, &runs.collect::<anyhow::Result<Vec<_>>>()?))
+        let mut runs = Vec::new();
+        if self.common.runs == 1 {
+            runs.push(measure.run(first, verdict::lines(&self.common)?));
+        } else {
+            let threads = available_parallelism().map_or(1, usize::from);
+            let run = |seed| measure.run(seed, Lines::default());
+            run_seeds(first, self.common.runs, threads, run, |measured| runs.push(measured));
+        }
+        let runs: Result<Vec<_>, _> = runs.into_iter().collect();
+        let runs = runs.map_err(|violation| anyhow::anyhow!(violation.text))?;
+        Ok(Summary::new(measure, first, &runs))
     }
 }
 
@@ -210,97 +201,6 @@ impl Kind {
             Self::Partition => Experiment::Partition,
             Self::Restart => Experiment::Restart,
             Self::Stall | Self::Lifeguard => Experiment::Stall,
-        }
-    }
-}
-
-/// All runs together.
-#[derive(Debug, Serialize)]
-struct Summary {
-    scenario: &'static str,
-    experiment: Experiment,
-    preset: Preset,
-    nodes: u32,
-    crash: u32,
-    seconds: u64,
-    seed: u64,
-    runs: usize,
-    first_suspect_periods: Spread,
-    first_dead_seconds: Spread,
-    all_know_dead_seconds: Spread,
-    deaths_known_to_all: usize,
-    false_suspects: u64,
-    false_dead: u64,
-    messages_per_node_per_second: f64,
-    bytes_per_node_per_second: f64,
-    unprobed_periods_max: u32,
-    broadcasts_refused: u64,
-    converged: bool,
-    converged_seconds: Spread,
-    trace_hash: String,
-}
-
-impl Summary {
-    fn new(measure: &Measure, seed: u64, runs: &[Measured]) -> Self {
-        let all = |take: fn(&Measured) -> &Vec<f64>| Spread::new(runs.iter().flat_map(take).copied());
-        let mean = |take: fn(&Measured) -> f64| runs.iter().map(take).sum::<f64>() / runs.len().max(1) as f64;
-        let hashes: Vec<&str> = runs.iter().map(|run| run.trace_hash.as_str()).collect();
-        let known = all(|run| &run.all_know_dead_seconds);
-        Self {
-            scenario: "members",
-            experiment: measure.experiment,
-            preset: measure.preset,
-            nodes: measure.nodes,
-            crash: measure.crash,
-            seconds: measure.seconds,
-            seed,
-            runs: runs.len(),
-            first_suspect_periods: all(|run| &run.first_suspect_periods),
-            first_dead_seconds: all(|run| &run.first_dead_seconds),
-            deaths_known_to_all: known.count,
-            all_know_dead_seconds: known,
-            false_suspects: runs.iter().map(|run| run.false_suspects).sum(),
-            false_dead: runs.iter().map(|run| run.false_dead).sum(),
-            messages_per_node_per_second: mean(|run| run.messages_rate),
-            bytes_per_node_per_second: mean(|run| run.bytes_rate),
-            unprobed_periods_max: runs.iter().map(|run| run.unprobed_periods_max).max().unwrap_or(0),
-            broadcasts_refused: runs.iter().map(|run| run.broadcasts_refused).sum(),
-            converged: runs.iter().all(|run| run.converged),
-            converged_seconds: Spread::new(runs.iter().filter_map(|run| run.converged_seconds)),
-            // One run: its hash. Many: the hash of their hashes.
-            trace_hash: match hashes[..] {
-                [only] => only.to_owned(),
-                _ => annulus_core::Id::from_text(&hashes.concat()).to_string(),
-            },
-        }
-    }
-}
-
-/// Some numbers, in a few.
-#[derive(Debug, Serialize)]
-struct Spread {
-    count: usize,
-    mean: f64,
-    p50: f64,
-    p99: f64,
-    max: f64,
-}
-
-impl Spread {
-    fn new(values: impl Iterator<Item = f64>) -> Self {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let place = ((values.len() as f64 * share).ceil() as usize).max(1) - 1;
-            values.get(place).copied().unwrap_or(0.0)
-        };
-        Self {
-            count: values.len(),
-            // The sum of nothing is -0.0, which looks as if it meant something.
-            mean: (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64,
-            p50: at(0.5),
-            p99: at(0.99),
-            max: at(1.0),
         }
     }
 }

@@ -26,22 +26,7 @@ pub(super) fn run_telling<S: Scenario>(
     json: bool,
     mut tell: impl FnMut(&Report) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
-    let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
-    if is_stdout(&common.trace) && is_stdout(&common.trace_json) {
-        return Err(
-            UsageError("only one trace can go to standard output: write the other to a file".into()).into()
-        );
-    }
-    let first = common.first_seed();
-    if common.seed.is_none() {
-        // Before all else: a run that hangs can be repeated too.
-        let line = format!("seed {first}\n");
-        if json {
-            stderr().write_all(line.as_bytes())?;
-        } else {
-            stdout().write_all(line.as_bytes())?;
-        }
-    }
+    let first = announce_seed(common, json)?;
     let mut failures = Vec::new();
     let mut trouble = Ok(());
     let mut take = |report: Report| {
@@ -53,11 +38,7 @@ pub(super) fn run_telling<S: Scenario>(
         }
     };
     if common.runs == 1 {
-        let lines = Lines {
-            readable: common.trace.as_deref().map(create).transpose()?,
-            json: common.trace_json.as_deref().map(create).transpose()?,
-        };
-        take(annulus_sim::run(scenario, first, lines));
+        take(annulus_sim::run(scenario, first, lines(common)?));
     } else {
         let threads = available_parallelism().map_or(1, usize::from);
         annulus_sim::run_many(scenario, first, common.runs, threads, take);
@@ -77,6 +58,33 @@ pub(super) fn run_telling<S: Scenario>(
     }
     writeln!(out, "annulus {}", arguments(worst.seed).join(" "))?;
     Ok(ExitCode::FAILURE)
+}
+
+/// The first seed. One that nobody has given is told before all else: a run that hangs can be repeated too.
+pub(super) fn announce_seed(common: &Common, json: bool) -> anyhow::Result<u64> {
+    let first = common.first_seed();
+    if common.seed.is_none() {
+        let line = format!("seed {first}\n");
+        if json {
+            stderr().write_all(line.as_bytes())?;
+        } else {
+            stdout().write_all(line.as_bytes())?;
+        }
+    }
+    Ok(first)
+}
+
+/// Where the trace of one run goes.
+pub(super) fn lines(common: &Common) -> anyhow::Result<Lines> {
+    let is_stdout = |path: &Option<PathBuf>| path.as_deref() == Some(Path::new("-"));
+    if is_stdout(&common.trace) && is_stdout(&common.trace_json) {
+        let text = "only one trace can go to standard output: write the other to a file";
+        return Err(UsageError(text.into()).into());
+    }
+    Ok(Lines {
+        readable: common.trace.as_deref().map(create).transpose()?,
+        json: common.trace_json.as_deref().map(create).transpose()?,
+    })
 }
 
 pub(super) fn tell_json(report: &Report) -> anyhow::Result<()> {

@@ -10,6 +10,7 @@ mod lists;
 mod probing;
 mod queue;
 mod rumours;
+mod shapes;
 mod vectors;
 mod wire;
 

@@ -6,7 +6,7 @@ use core::time::Duration;
 use annulus_core::Id;
 use annulus_core::swim::{self, Preset, State, Swim};
 
-use super::members::{Group, addr_of, id_of, node_of};
+use super::{Group, addr_of, id_of, node_of};
 use crate::config::Config;
 use crate::disk::DiskFate;
 use crate::fault::Fault;

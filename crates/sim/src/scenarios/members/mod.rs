@@ -7,6 +7,11 @@
 //! - No node tells of its own death, or of more members than there are.
 //! - When the faults have stopped, everyone knows everyone as alive within [`CONVERGE_PERIODS`].
 
+mod measure;
+mod summary;
+mod truth;
+mod watch;
+
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,6 +20,10 @@ use std::rc::Rc;
 use annulus_core::swim::{self, Incarnation, Node, Preset, Swim};
 use annulus_core::{Id, RequestId, Rng};
 use serde_json::json;
+
+pub use measure::{Experiment, Measure, Measured};
+pub use summary::{Spread, Summary};
+pub use truth::{Told, Truth};
 
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;

@@ -1,18 +1,19 @@
 //! What is measured of `members`: how fast the dead are found, how often the living are buried, what it costs.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
-use annulus_core::swim::{self, Preset, Swim};
-use annulus_core::{Id, RequestId, Rng};
+use annulus_core::swim::{self, Preset, State, Swim};
+use annulus_core::{Id, Rng};
 use serde::Serialize;
 
-use super::members::{Group, id_of};
+use super::Group;
+use super::watch::Watch;
 use crate::config::Config;
 use crate::disk::DiskFate;
 use crate::fault::Fault;
 use crate::host::HostId;
-use crate::observer::{Datagram, Observer, Passage, Verdict, Violation};
+use crate::observer::Violation;
+use crate::scenario::{Lines, finish_trace};
 use crate::sim::{Sim, stream_of};
 
 /// What is done to the group.
@@ -79,7 +80,7 @@ pub struct Measured {
     pub bytes_rate: f64,
     /// Whether everyone knew the truth in the end.
     pub converged: bool,
-    /// From the end of what was done until everyone did, in seconds.
+    /// From the end of what was done until everyone did, in seconds; of crashes that is what the times above say.
     pub converged_seconds: Option<f64>,
     /// The longest time a node let pass from one probe of a living member to the next, in periods; 0 of groups too
     /// large to be watched that closely.
@@ -98,7 +99,7 @@ impl Measure {
     ///
     /// # Errors
     /// If the simulation itself found something wrong.
-    pub fn run(&self, seed: u64) -> Result<Measured, Violation> {
+    pub fn run(&self, seed: u64, lines: Lines) -> Result<Measured, Violation> {
         let mut group = Group::new(self.nodes, self.preset);
         group.known = !matches!(self.experiment, Experiment::Join);
         group.aligned = self.aligned;
@@ -112,6 +113,7 @@ impl Measure {
             config.host.clock_start_max = Duration::from_micros(1);
         }
         let mut sim = Sim::new(seed, config, group.factory());
+        lines.take_from(&mut sim);
         for _ in 0..self.nodes {
             sim.add_host();
         }
@@ -126,11 +128,11 @@ impl Measure {
         self.act(&mut sim, &mut world)?;
         let end = from + Duration::from_secs(self.seconds);
         let settled = self.watch_until(&mut sim, &mut world, end)?;
+        finish_trace(&mut sim)?;
         let seconds = (sim.elapsed() - from).as_secs_f64();
         let per = f64::from(self.nodes) * seconds.max(1e-9);
         let stats = sim.stats();
         let watch = world.watch;
-        let seconds_since_start = sim.elapsed();
         Ok(Measured {
             first_suspect_periods: watch.suspected(interval, self.aligned),
             first_dead_seconds: watch.deaths.values().filter_map(|death| death.first_dead).collect(),
@@ -139,9 +141,9 @@ impl Measure {
             false_dead: watch.false_dead,
             messages_rate: (stats.datagrams_sent - before.datagrams_sent) as f64 / per,
             bytes_rate: (stats.datagram_bytes_sent - before.datagram_bytes_sent) as f64 / per,
-            converged: settled.is_some(),
+            converged: is_true(&sim).is_ok(),
             converged_seconds: settled,
-            unprobed_periods_max: watch.probes.longest(seconds_since_start, &watch.deaths, interval),
+            unprobed_periods_max: watch.unprobed_periods_max(sim.elapsed(), interval),
             broadcasts_refused: watch.broadcasts_refused,
             trace_hash: sim.trace_hash().to_string(),
         })
@@ -214,7 +216,7 @@ impl Measure {
         let from = sim.elapsed();
         if matches!(self.experiment, Experiment::Crash | Experiment::Stall) {
             sim.run_until(end, &mut world.watch)?;
-            return Ok(is_true(sim).is_ok().then(|| (sim.elapsed() - from).as_secs_f64()));
+            return Ok(None);
         }
         let (limit, every) = (Duration::from_secs(self.seconds), Duration::from_millis(500));
         let converged = sim.run_until_that(limit, every, &mut world.watch, |sim, _| is_true(sim).is_ok())?;
@@ -233,143 +235,8 @@ impl World {
     }
 }
 
-/// What became known of one crash.
-struct Death {
-    at: Duration,
-    first_suspect: Option<f64>,
-    first_dead: Option<f64>,
-    last_dead: f64,
-    know: usize,
-    survivors: usize,
-}
-
-/// Watches all nodes.
-struct Watch {
-    deaths: BTreeMap<Id, Death>,
-    probes: Probes,
-    false_suspects: u64,
-    false_dead: u64,
-    broadcasts_refused: u64,
-}
-
-impl Watch {
-    fn new(nodes: u32) -> Self {
-        Self {
-            deaths: BTreeMap::new(),
-            probes: Probes::new(nodes),
-            false_suspects: 0,
-            false_dead: 0,
-            broadcasts_refused: 0,
-        }
-    }
-
-    fn crashed(&mut self, host: HostId, at: Duration, survivors: usize) {
-        let death = Death { at, first_suspect: None, first_dead: None, last_dead: 0.0, know: 0, survivors };
-        self.deaths.insert(id_of(host), death);
-    }
-
-    fn forget_counts(&mut self) {
-        (self.false_suspects, self.false_dead) = (0, 0);
-    }
-
-    /// Aligned, a crash lies a moment before a period and a suspicion at the end of one: whole periods.
-    fn suspected(&self, interval: Duration, aligned: bool) -> Vec<f64> {
-        let periods = self.deaths.values().filter_map(|death| death.first_suspect);
-        periods
-            .map(|seconds| seconds / interval.as_secs_f64())
-            .map(|periods| if aligned { periods.floor() } else { periods })
-            .collect()
-    }
-
-    fn all_know(&self) -> Vec<f64> {
-        let known = self.deaths.values().filter(|death| death.know >= death.survivors);
-        known.map(|death| death.last_dead).collect()
-    }
-}
-
-impl Observer<Swim> for Watch {
-    fn on_event(&mut self, sim: &Sim<Swim>, host: HostId, event: &swim::Event) -> Verdict {
-        match event {
-            swim::Event::MemberSuspected { id, by, .. } if *by == id_of(host) => {
-                match self.deaths.get_mut(id) {
-                    Some(death) => {
-                        let after = sim.elapsed().saturating_sub(death.at).as_secs_f64();
-                        death.first_suspect.get_or_insert(after);
-                    }
-                    None => self.false_suspects += 1,
-                }
-            }
-            swim::Event::MemberDied { id, .. } => match self.deaths.get_mut(id) {
-                Some(death) => {
-                    let after = sim.elapsed().saturating_sub(death.at).as_secs_f64();
-                    death.first_dead.get_or_insert(after);
-                    death.know += 1;
-                    death.last_dead = after;
-                }
-                None => self.false_dead += 1,
-            },
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn on_reply(&mut self, _: &Sim<Swim>, _: HostId, _: RequestId, reply: &swim::Reply) -> Verdict {
-        self.broadcasts_refused += u64::from(*reply == swim::Reply::Full);
-        Ok(())
-    }
-
-    fn on_datagram(&mut self, sim: &Sim<Swim>, datagram: Datagram<'_>) -> Passage {
-        self.probes.see(sim.elapsed(), &datagram);
-        Passage::Pass
-    }
-}
-
-/// Who probed whom last, and the longest that anybody let pass. A probe for somebody else counts like one's own.
-struct Probes {
-    /// By prober and by target; empty if there are too many.
-    last: Vec<Vec<Duration>>,
-    longest: Duration,
-    numbers: BTreeMap<Id, usize>,
-}
-
-/// Groups up to this size are watched probe by probe.
-const WATCHED_MAX: u32 = 300;
-
-impl Probes {
-    fn new(nodes: u32) -> Self {
-        let nodes = if nodes <= WATCHED_MAX { nodes as usize } else { 0 };
-        let numbers = (0..nodes).map(|number| (id_of(HostId::new(number as u32)), number)).collect();
-        Self { last: vec![vec![Duration::ZERO; nodes]; nodes], longest: Duration::ZERO, numbers }
-    }
-
-    fn see(&mut self, now: Duration, datagram: &Datagram<'_>) {
-        let Some(of) = self.last.get_mut(datagram.host.index()) else { return };
-        let Ok((_, messages)) = swim::Head::read(datagram.bytes) else { return };
-        let ping = messages.flatten().find_map(|message| match message {
-            swim::Message::Ping { to, .. } => Some(to),
-            _ => None,
-        });
-        if let Some(target) = ping.and_then(|to| self.numbers.get(&to)) {
-            self.longest = self.longest.max(now - of[*target]);
-            of[*target] = now;
-        }
-    }
-
-    /// The longest of all, up to now, in periods; who crashed is left out.
-    fn longest(&self, now: Duration, deaths: &BTreeMap<Id, Death>, interval: Duration) -> u32 {
-        let gone =
-            |number: &usize| self.numbers.iter().any(|(id, at)| at == number && deaths.contains_key(id));
-        let gone: Vec<usize> = (0..self.last.len()).filter(gone).collect();
-        let mut longest = self.longest;
-        for (prober, of) in self.last.iter().enumerate().filter(|(prober, _)| !gone.contains(prober)) {
-            let targets = of.iter().enumerate().filter(|(to, _)| *to != prober && !gone.contains(to));
-            longest = targets.map(|(_, last)| now - *last).fold(longest, Duration::max);
-        }
-        (longest.as_secs_f64() / interval.as_secs_f64()).round() as u32
-    }
-}
-
-/// Whether every node that is up knows who is up and who is not.
+/// Whether every node that is up knows who is up and who is not. Some may be suspected, as loss makes it; who suspects
+/// most of the others knows nothing of them.
 fn is_true(sim: &Sim<Swim>) -> Result<(), String> {
     let mut up: Vec<Id> = sim.machines().map(|(_, machine)| machine.id()).collect();
     up.sort_unstable();
@@ -377,6 +244,10 @@ fn is_true(sim: &Sim<Swim>) -> Result<(), String> {
         let members = machine.members();
         if members.live() != up.len() {
             return Err(format!("{host} knows {} of {}", members.live(), up.len()));
+        }
+        let suspects = members.iter().filter(|(_, member)| member.state() == State::Suspect).count();
+        if 2 * suspects > up.len() {
+            return Err(format!("{host} suspects {suspects} of {}", up.len()));
         }
         // Both in order of ids: one walk compares them, however many there are.
         let live = members.iter().filter(|(_, member)| member.state().is_live());
