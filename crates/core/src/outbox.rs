@@ -130,7 +130,9 @@ impl<M: Machine> Queue<M> {
             Record::Send { socket, to, span } => Action::Send { socket, to, bytes: bytes(span) },
             Record::Broadcast { socket, span } => Action::Broadcast { socket, bytes: bytes(span) },
             Record::Open { stream, to, from } => Action::Open { stream, to, from },
-            Record::Write { stream, place } => Action::Write { stream, bytes: place.of(&actions.bytes, &actions.shared) },
+            Record::Write { stream, place } => {
+                Action::Write { stream, bytes: place.of(&actions.bytes, &actions.shared) }
+            }
             Record::Read { stream, credit } => Action::Read { stream, credit },
             Record::Finish { stream } => Action::Finish { stream },
             Record::Abort { stream } => Action::Abort { stream },

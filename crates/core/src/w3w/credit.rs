@@ -20,7 +20,14 @@ const SILENCE: Duration = Duration::from_secs(30);
 impl Mesh {
     /// A peer has sent so many bytes, and `is_whole` if an end of a message was among them: it may send as many more,
     /// unless memory is short.
-    pub(super) fn grant(&mut self, now: Now, stream: StreamId, bytes: usize, is_whole: bool, out: Out<'_, '_>) {
+    pub(super) fn grant(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        bytes: usize,
+        is_whole: bool,
+        out: Out<'_, '_>,
+    ) {
         let is_easy = !self.is_owing && !self.is_short();
         let Some(link) = self.links.get_mut(stream) else { return };
         if is_easy {
@@ -54,9 +61,10 @@ impl Mesh {
                 }
             }
         } else if self.favoured.is_none() {
-            let waiting = self.links.iter().filter(|(_, link)| {
-                link.owed_bytes >= WINDOW_BYTES && link.held_bytes() > 0
-            });
+            let waiting = self
+                .links
+                .iter()
+                .filter(|(_, link)| link.owed_bytes >= WINDOW_BYTES && link.held_bytes() > 0);
             if let Some((stream, _)) = waiting.max_by_key(|(_, link)| link.held_bytes()) {
                 self.favour(now, stream, out);
             }

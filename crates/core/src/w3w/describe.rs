@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::form::{Form, read_form};
 use super::frames::Frames;
 use super::message::Message;
-use super::spare::Spare;
 use super::nid::{Key, Nid};
+use super::spare::Spare;
 use super::wire::{Body, DATA_BYTES_MAX, HEADER_BYTES, decode_frame, decode_here};
 use crate::wire::DecodeError;
 

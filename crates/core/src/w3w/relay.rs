@@ -26,7 +26,8 @@ impl Mesh {
         let seen = SeenKey::new(message.sender, message.recipient, key);
         let is_ours = message.recipient == self.own;
         let memory = if is_ours { &mut self.received } else { &mut self.passed };
-        let is_new = memory.add(seen, now.mono, now.mono + self.config.expiry) || self.config.fault == Some(Fault::ForgetSeen);
+        let is_new = memory.add(seen, now.mono, now.mono + self.config.expiry)
+            || self.config.fault == Some(Fault::ForgetSeen);
         self.remind(now);
         if !is_new {
             self.counters.duplicates += 1;

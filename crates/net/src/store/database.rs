@@ -82,7 +82,10 @@ impl Database {
         self.synced || self.broken.is_some()
     }
 
-    fn write<'a>(&mut self, group: impl Iterator<Item = &'a Work> + Clone) -> Result<Vec<Outcome>, StoreFault> {
+    fn write<'a>(
+        &mut self,
+        group: impl Iterator<Item = &'a Work> + Clone,
+    ) -> Result<Vec<Outcome>, StoreFault> {
         if let Some(fault) = self.broken {
             return Err(fault);
         }

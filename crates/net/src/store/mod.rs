@@ -119,7 +119,9 @@ impl Work {
             }
             StoreOp::Write { batch, durable } => Self::Write {
                 changes: (batch.iter())
-                    .map(|change| (change.space, change.key.to_vec(), change.value.map(|value| value.to_bytes())))
+                    .map(|change| {
+                        (change.space, change.key.to_vec(), change.value.map(|value| value.to_bytes()))
+                    })
                     .collect(),
                 durable,
             },

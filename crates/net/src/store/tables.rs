@@ -115,7 +115,8 @@ impl<'t> Writing<'t> {
         key: &[u8],
         values: &Values,
     ) -> Result<Outcome, redb::Error> {
-        let place = self.places.get(&far_key(space, key)[..])?.and_then(|place| place_from_bytes(place.value()));
+        let place =
+            self.places.get(&far_key(space, key)[..])?.and_then(|place| place_from_bytes(place.value()));
         match self.table(space)? {
             Some(table) => get(table, place, key, values),
             None => Ok(unknown(space)),

@@ -195,7 +195,8 @@ fn what_was_not_safe_when_the_disk_became_full_is_there_when_it_has_room() {
         };
         (0..rng.below(20)).for_each(|n| assert_eq!(fate(&mut database, &mut rng, n), Outcome::Written));
         medium.limit(Some(medium.len()));
-        let refused = (100..400).find(|n| fate(&mut database, &mut rng, *n) == Outcome::Failed(StoreFault::Full));
+        let refused =
+            (100..400).find(|n| fate(&mut database, &mut rng, *n) == Outcome::Failed(StoreFault::Full));
         assert!(refused.is_some(), "seed {seed}: the disk never got full");
         let small = put(1, b"small", Some(vec![1; 100]), true);
         if let Outcome::Failed(fault) = database.run([&small].into_iter()).remove(0) {
@@ -285,7 +286,8 @@ fn waiting_writes_share_a_sync() {
     let (requests, inbox) = sync_channel(1000);
     let (outbox, mut answers) = unbounded_channel();
     for n in 0..200 {
-        let work = Work::Write { changes: vec![(SPACES[0].id, vec![n], Some(vec![n].into()))], durable: true };
+        let work =
+            Work::Write { changes: vec![(SPACES[0].id, vec![n], Some(vec![n].into()))], durable: true };
         requests.send(Request { op: OpId::new(u64::from(n)), bytes: 2, work }).unwrap();
     }
     worker::start(database, inbox, outbox).unwrap();

@@ -42,7 +42,10 @@ fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
     let mut most = 0;
     loop {
         if let (true, Some(favoured)) = (is_mute, desk.rig.machine.favoured) {
-            senders.iter_mut().filter(|sender| sender.stream == favoured).for_each(|sender| sender.left.clear());
+            senders
+                .iter_mut()
+                .filter(|sender| sender.stream == favoured)
+                .for_each(|sender| sender.left.clear());
         }
         let mut has_sent = false;
         for at in 0..senders.len() {
@@ -76,7 +79,11 @@ fn unfinished_messages_count_as_memory_and_peers_take_turns() {
     assert_eq!(desk.rig.machine.counted().messages_delivered, 12);
     // A window and the room ahead for each, and one message.
     let bound = MEMORY_BYTES + 12 * (256 * 1024 + (1 << 20)) + MESSAGE_BYTES;
-    assert!((MEMORY_BYTES..bound).contains(&most), "{most} bytes; all at once would be {}", 12 * MESSAGE_BYTES);
+    assert!(
+        (MEMORY_BYTES..bound).contains(&most),
+        "{most} bytes; all at once would be {}",
+        12 * MESSAGE_BYTES
+    );
     assert_eq!(desk.rig.machine.memory_bytes(), 0);
 }
 

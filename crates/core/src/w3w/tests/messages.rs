@@ -137,7 +137,11 @@ fn ma_40a_a_late_copy_does_not_outlive_the_memory_of_the_first() {
     desk.rig.advance(Duration::from_secs(3600 - 60 - 1));
     assert_eq!(desk.rig.machine.waiting(), 1);
     desk.rig.advance(2 * SECOND);
-    assert_eq!(desk.rig.machine.waiting(), 0, "29 s before the recipient, who had it 30 s earlier, forgets it");
+    assert_eq!(
+        desk.rig.machine.waiting(),
+        0,
+        "29 s before the recipient, who had it 30 s earlier, forgets it"
+    );
     desk.send(nid(0x95), b"our own");
     desk.rig.advance(Duration::from_secs(3599));
     assert_eq!(desk.rig.machine.waiting(), 1, "what is ours waits as long as it is remembered");
