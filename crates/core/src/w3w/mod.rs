@@ -12,9 +12,9 @@
 //! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
 //! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs`, `room.rs` | commands, files, and what waits to be saved |
+//! | `ask.rs`, `transfer.rs`, `room.rs`, `credit.rs` | commands, files, what waits to be saved, what peers may send |
 //! | `routes.rs` | the routing ring |
-//! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs` | nouns with no machine round them |
+//! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs`, `spare.rs` | nouns with no machine round them |
 //! | `form.rs` | forms of DATA: receipts and files |
 //! | `describe.rs` | bytes as text, for `annulus decode` |
 //!

@@ -71,7 +71,7 @@ fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
 }
 
 #[test]
-fn unfinished_messages_count_as_memory_and_peers_take_turns() {
+fn ma_48_unfinished_messages_count_as_memory_and_peers_take_turns() {
     let mut desk = desk();
     let mut senders = senders(&mut desk, 12);
     let most = send(&mut desk, &mut senders, false);
@@ -88,7 +88,7 @@ fn unfinished_messages_count_as_memory_and_peers_take_turns() {
 }
 
 #[test]
-fn whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
+fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
     let mut desk = desk();
     let mut senders = senders(&mut desk, 12);
     send(&mut desk, &mut senders, true);
