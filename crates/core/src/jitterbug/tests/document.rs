@@ -130,6 +130,28 @@ fn numbers_and_nesting_travel_as_they_were_written() {
 }
 
 #[test]
+fn of_a_field_that_is_there_twice_the_last_counts() {
+    for json in [
+        r#"{"values":{"k":{"fence":1,"host":2,"value":3}},"values":5,"counts":{"12":4}}"#,
+        r#"{"values":5,"values":{"k":{"fence":1,"host":2,"value":3}},"edges":1,"edges":[],"counts":{},"counts":{"12":4}}"#,
+    ] {
+        let document = Document::from_json(json.as_bytes()).unwrap();
+        assert_eq!(document.counts["12"], 4);
+        assert_eq!(document.values.is_empty(), document.rest.contains_key("values"), "{document:?}");
+        assert_eq!(Document::from_data(&document.to_data()).as_ref(), Ok(&document));
+    }
+    for bad in [
+        "[]",
+        "{\"counts\":5}",
+        "{\"counts\":{\"12\":-1}}",
+        "{} {}",
+        "{\"counts\":{\"12\":9007199254740992}}",
+    ] {
+        assert!(Document::from_json(bad.as_bytes()).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn of_several_changes_of_one_key_the_last_counts() {
     let mut ledger = ledger();
     for value in [1, 3, 2] {
