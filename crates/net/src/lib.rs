@@ -47,6 +47,7 @@
 
 mod app;
 mod bind;
+mod chunks;
 mod clock;
 mod counters;
 mod driver;
@@ -54,6 +55,7 @@ mod error;
 mod events;
 mod handle;
 mod listener;
+mod numbers;
 mod options;
 mod port;
 mod ready;
@@ -69,4 +71,4 @@ pub use error::{BindError, OpenError, Place};
 pub use events::Events;
 pub use handle::{Ended, Handle, Pending, Stopped, TryCommandError};
 pub use options::{KeepAlive, Options};
-pub use store::{MakeBackend, StorageBackend, Store};
+pub use store::{MakeBackend, Part, StorageBackend, Store};
