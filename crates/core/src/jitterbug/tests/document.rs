@@ -210,7 +210,10 @@ fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
     let document = Document::from_data(&made.data).unwrap();
     assert_eq!(document.counts["11"], 1, "the own count is still that of tenures");
     assert_eq!(document.edges.len(), 1);
-    let fresh = next(&mut ledger, &restored, &counts(&[]));
+    let waited = next(&mut ledger, &restored, &counts(&[]));
+    assert!(waited.fence > Some(10_000_000 / MICROS_PER_TENURE), "the first holder may have told nobody");
+    let just = Tenure { restored: Some(Restored { from: id(9), blind: 1200 * MILLI }), ..tenure() };
+    let fresh = next(&mut ledger, &just, &counts(&[]));
     assert_eq!(fresh.fence, Some(1), "with nothing known there is nothing to jump over");
 }
 
