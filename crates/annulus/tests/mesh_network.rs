@@ -304,12 +304,28 @@ fn mf_19_a_full_disk_refuses_what_is_ours_and_passes_on_what_is_not() {
         while to.message() != message {}
     }
     assert!(!acknowledged.is_empty());
+    let all_there = |red: &Agent, acknowledged: &[(String, Vec<u8>)], when: &str| {
+        for (hash, data) in acknowledged {
+            assert!(bytes(red, &["mesh", "get", hash]) == *data, "{when}: what was acknowledged is there");
+        }
+    };
+    all_there(&red, &acknowledged, "while the disk is full");
     disk.grow();
+    // Without a restart, as soon as there is room.
+    let data = b"there is room again".to_vec();
+    let begin = std::time::Instant::now();
+    let hash = loop {
+        match post(red.http(), &nobody, &data, false) {
+            Some((200, answer)) => break answer["hash"].as_str().unwrap().to_owned(),
+            other => assert!(begin.elapsed() < PATIENCE, "it stays refused: {other:?}"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    acknowledged.push((hash, data));
+    all_there(&red, &acknowledged, "with room again");
     red.signal("KILL");
     red.wait();
     let red = network.start(network.seed, &data);
-    for (hash, data) in &acknowledged {
-        assert!(bytes(&red, &["mesh", "get", hash]) == *data, "what was acknowledged is there");
-    }
-    assert_eq!(post(red.http(), &nobody, b"there is room again", false).unwrap().0, 200);
+    all_there(&red, &acknowledged, "after a restart");
+    assert_eq!(post(red.http(), &nobody, b"and still", false).unwrap().0, 200);
 }

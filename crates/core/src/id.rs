@@ -7,8 +7,8 @@ use core::fmt;
 use core::ops::BitXor;
 use core::str::FromStr;
 
-use blake2::Blake2b256;
-use blake2::digest::Digest;
+use blake2b_simd::Params;
+use blake2b_simd::many::{HashManyJob, hash_many};
 use serde::{Serialize, Serializer};
 
 use crate::ring::{self, Side};
@@ -128,8 +128,34 @@ impl Id {
 /// BLAKE2b-256, the one hash of the project (MA-10, MA-15).
 #[must_use]
 pub fn hash(bytes: &[u8]) -> [u8; 32] {
-    Blake2b256::digest(bytes).into()
+    let mut digest = [0; 32];
+    digest.copy_from_slice(Params::new().hash_length(32).hash(bytes).as_bytes());
+    digest
 }
+
+/// The hashes of several texts: in less than half the time of one after the other, where the processor can.
+#[must_use]
+pub(crate) fn hash_all<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<[u8; 32]> {
+    let mut params = Params::new();
+    params.hash_length(32);
+    let mut jobs: Vec<HashManyJob<'_>> =
+        texts.into_iter().map(|text| HashManyJob::new(&params, text)).collect();
+    let count = jobs.len();
+    // Four take as long as one and a half: a lane that would be left empty costs nothing, three single ones cost much.
+    if let (2 | 3, Some(last)) = (count % LANES, jobs.last().cloned()) {
+        jobs.resize(count.next_multiple_of(LANES), last);
+    }
+    hash_many(jobs.iter_mut());
+    let digest = |job: &HashManyJob<'_>| {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(job.to_hash().as_bytes());
+        digest
+    };
+    jobs[..count].iter().map(digest).collect()
+}
+
+/// How many texts are hashed at once.
+const LANES: usize = 4;
 
 /// The XOR distance of two ids (S-34).
 impl BitXor for Id {

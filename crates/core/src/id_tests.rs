@@ -130,3 +130,12 @@ proptest! {
         prop_assert_eq!(id.to_string().parse(), Ok(id));
     }
 }
+
+#[test]
+fn several_hashes_at_once_are_the_hashes_of_each() {
+    for count in 0..10usize {
+        let texts: Vec<Vec<u8>> = (0..count).map(|n| vec![n as u8; n * 1000 + count]).collect();
+        let each: Vec<[u8; 32]> = texts.iter().map(|text| hash(text)).collect();
+        assert_eq!(hash_all(texts.iter().map(|text| &text[..])), each, "{count} texts");
+    }
+}

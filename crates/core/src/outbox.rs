@@ -8,7 +8,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use bytes::Bytes;
+
 use crate::machine::Machine;
+use crate::payload::Payload;
 use crate::store::{Batch, ChangeRecord, StoreOp};
 use crate::tag::{OpId, RequestId, Service, SocketId, SpaceId, StreamId};
 use crate::wire::{Overflow, Writer};
@@ -45,7 +48,7 @@ pub enum Action<'a, M: Machine> {
         /// To which.
         stream: StreamId,
         /// What.
-        bytes: &'a [u8],
+        bytes: Payload<'a>,
     },
     /// Allow so many more bytes to be read from a stream.
     Read {
@@ -127,7 +130,9 @@ impl<M: Machine> Queue<M> {
             Record::Send { socket, to, span } => Action::Send { socket, to, bytes: bytes(span) },
             Record::Broadcast { socket, span } => Action::Broadcast { socket, bytes: bytes(span) },
             Record::Open { stream, to, from } => Action::Open { stream, to, from },
-            Record::Write { stream, span } => Action::Write { stream, bytes: bytes(span) },
+            Record::Write { stream, place } => {
+                Action::Write { stream, bytes: place.of(&actions.bytes, &actions.shared) }
+            }
             Record::Read { stream, credit } => Action::Read { stream, credit },
             Record::Finish { stream } => Action::Finish { stream },
             Record::Abort { stream } => Action::Abort { stream },
@@ -142,7 +147,10 @@ impl<M: Machine> Queue<M> {
                 let changes = &actions.changes[from as usize..to as usize];
                 Action::Store {
                     op,
-                    request: StoreOp::Write { batch: Batch { changes, bytes: &actions.bytes }, durable },
+                    request: StoreOp::Write {
+                        batch: Batch { changes, bytes: &actions.bytes, shared: &actions.shared },
+                        durable,
+                    },
                 }
             }
             Record::Event => Action::Event(self.given.events.pop_front().expect("one event per record")),
@@ -200,7 +208,7 @@ impl<M: Machine> Outbox<'_, M> {
     /// Writes to a stream.
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) {
         let (stream, span) = (stream.in_service(self.service), self.actions.keep(bytes));
-        self.actions.records.push(Record::Write { stream, span });
+        self.actions.records.push(Record::Write { stream, place: Place::Arena(span) });
     }
 
     /// Writes to a stream what `write` writes straight into the arena.
@@ -214,8 +222,14 @@ impl<M: Machine> Outbox<'_, M> {
         write: impl FnOnce(&mut Writer<'_>),
     ) -> Result<(), Overflow> {
         let (stream, span) = (stream.in_service(self.service), self.actions.keep_with(bytes_max, write)?);
-        self.actions.records.push(Record::Write { stream, span });
+        self.actions.records.push(Record::Write { stream, place: Place::Arena(span) });
         Ok(())
+    }
+
+    /// Writes to a stream bytes that others hold too: they are not copied.
+    pub fn write_shared(&mut self, stream: StreamId, bytes: Bytes) {
+        let (stream, place) = (stream.in_service(self.service), self.actions.share(bytes));
+        self.actions.records.push(Record::Write { stream, place });
     }
 
     /// Allows `credit` more bytes to be read.
@@ -318,6 +332,12 @@ impl BatchWriter<'_> {
     /// Sets a value.
     pub fn put(&mut self, space: SpaceId, key: &[u8], value: &[u8]) {
         let (key, value) = (self.actions.keep(key), self.actions.keep(value));
+        self.push(space, key, Some(Place::Arena(value)));
+    }
+
+    /// Sets a value that others hold too: it is not copied.
+    pub fn put_shared(&mut self, space: SpaceId, key: &[u8], value: Bytes) {
+        let (key, value) = (self.actions.keep(key), self.actions.share(value));
         self.push(space, key, Some(value));
     }
 
@@ -327,13 +347,30 @@ impl BatchWriter<'_> {
         self.push(space, key, None);
     }
 
-    fn push(&mut self, space: SpaceId, key: Span, value: Option<Span>) {
+    fn push(&mut self, space: SpaceId, key: Span, value: Option<Place>) {
         self.actions.changes.push(ChangeRecord { space: space.in_service(self.service), key, value });
     }
 }
 
 /// Where in the arena something lies: from, to.
 type Span = (u32, u32);
+
+/// Where the bytes of an action are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Arena(Span),
+    /// Among the shared ones, with this number.
+    Shared(u32),
+}
+
+impl Place {
+    pub(crate) fn of<'a>(self, arena: &'a [u8], shared: &'a [Bytes]) -> Payload<'a> {
+        match self {
+            Self::Arena((from, to)) => Payload::Copied(&arena[from as usize..to as usize]),
+            Self::Shared(index) => Payload::Shared(&shared[index as usize]),
+        }
+    }
+}
 
 /// An arena that a rare giant made larger than this is given back.
 const ARENA_KEPT_BYTES: usize = 256 * 1024;
@@ -343,9 +380,15 @@ struct Actions {
     records: Vec<Record>,
     changes: Vec<ChangeRecord>,
     bytes: Vec<u8>,
+    shared: Vec<Bytes>,
 }
 
 impl Actions {
+    fn share(&mut self, bytes: Bytes) -> Place {
+        self.shared.push(bytes);
+        Place::Shared(self.shared.len() as u32 - 1)
+    }
+
     fn keep(&mut self, bytes: &[u8]) -> Span {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
@@ -374,6 +417,7 @@ impl Actions {
         self.records.clear();
         self.changes.clear();
         self.bytes.clear();
+        self.shared.clear();
         if self.bytes.capacity() > ARENA_KEPT_BYTES {
             self.bytes.shrink_to(ARENA_KEPT_BYTES);
         }
@@ -386,7 +430,7 @@ enum Record {
     Send { socket: SocketId, to: SocketAddr, span: Span },
     Broadcast { socket: SocketId, span: Span },
     Open { stream: StreamId, to: SocketAddr, from: Option<IpAddr> },
-    Write { stream: StreamId, span: Span },
+    Write { stream: StreamId, place: Place },
     Read { stream: StreamId, credit: usize },
     Finish { stream: StreamId },
     Abort { stream: StreamId },

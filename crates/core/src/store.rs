@@ -7,8 +7,11 @@
 
 use core::fmt;
 
+use bytes::Bytes;
 use serde::Serialize;
 
+use crate::outbox::Place;
+use crate::payload::Payload;
 use crate::tag::{OpId, SpaceId};
 
 /// What a machine asks of the store. The bytes live in the outbox's arena.
@@ -46,6 +49,7 @@ pub enum StoreOp<'a> {
 pub struct Batch<'a> {
     pub(crate) changes: &'a [ChangeRecord],
     pub(crate) bytes: &'a [u8],
+    pub(crate) shared: &'a [Bytes],
 }
 
 impl<'a> Batch<'a> {
@@ -63,11 +67,11 @@ impl<'a> Batch<'a> {
 
     /// The changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> + use<'a> {
-        let bytes = self.bytes;
+        let (bytes, shared) = (self.bytes, self.shared);
         self.changes.iter().map(move |change| Change {
             space: change.space,
             key: &bytes[change.key.0 as usize..change.key.1 as usize],
-            value: change.value.map(|(from, to)| &bytes[from as usize..to as usize]),
+            value: change.value.map(|place| place.of(bytes, shared)),
         })
     }
 }
@@ -87,7 +91,7 @@ pub struct Change<'a> {
     /// Which key.
     pub key: &'a [u8],
     /// Its new value; `None` deletes it.
-    pub value: Option<&'a [u8]>,
+    pub value: Option<Payload<'a>>,
 }
 
 /// A [`Change`] as places in the arena.
@@ -95,7 +99,7 @@ pub struct Change<'a> {
 pub(crate) struct ChangeRecord {
     pub(crate) space: SpaceId,
     pub(crate) key: (u32, u32),
-    pub(crate) value: Option<(u32, u32)>,
+    pub(crate) value: Option<Place>,
 }
 
 /// The answer to one operation.

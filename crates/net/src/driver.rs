@@ -25,8 +25,9 @@ use crate::stream::Stream;
 use crate::streams::Streams;
 use crate::timer::Timer;
 
-/// One buffer takes every datagram and every read of a stream: a datagram cannot be longer.
-const BUFFER_BYTES: usize = 64 * 1024;
+/// One buffer takes every datagram and every read of a stream. A datagram needs a quarter of it at most; of a stream that
+/// brings much, a machine should see several messages at once.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A machine on real sockets and a real disk, ready to run: a future that ends when the machine does.
 ///

@@ -47,6 +47,7 @@
 
 mod app;
 mod bind;
+mod chunks;
 mod clock;
 mod counters;
 mod driver;
@@ -70,4 +71,4 @@ pub use error::{BindError, OpenError, Place};
 pub use events::Events;
 pub use handle::{Ended, Handle, Pending, Stopped, TryCommandError};
 pub use options::{KeepAlive, Options};
-pub use store::{MakeBackend, StorageBackend, Store};
+pub use store::{MakeBackend, Part, StorageBackend, Store};

@@ -4,26 +4,26 @@
 //! [`TcpStream::try_io`] rather than tokio's own reads and writes, because both directions and the watch for a reset
 //! share one socket that nobody may borrow exclusively.
 
-use std::collections::VecDeque;
 use std::future::Future;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use annulus_core::{CloseReason, StreamId};
+use annulus_core::{CloseReason, Payload, StreamId};
 use socket2::SockRef;
 use tokio::io::{Interest, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::chunks::{Chunks, SLICES_MAX};
 use crate::ready::Signal;
 
-/// A write buffer that a slow reader made larger than this is given back once it is empty.
-const WRITE_BUFFER_KEPT_BYTES: usize = 16 * 1024;
 /// Writes wait for the end of the turn while they are fewer bytes than this, so that many small ones cost one call of
 /// the system. What is larger goes out at once: a copy would cost more than it saves.
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
+/// The same for writes that are not copied.
+const SHARED_BYTES_MAX: usize = 256 * 1024;
 
 /// One stream.
 pub(crate) struct Stream {
@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     credit: usize,
     reading: Reading,
     /// Written by the machine, not yet taken by the kernel.
-    waiting: VecDeque<u8>,
+    waiting: Chunks,
     fin: Fin,
     /// Taken by the kernel, not yet reported.
     sent: usize,
@@ -129,7 +129,7 @@ impl Stream {
             link,
             credit: 0,
             reading: Reading::Maybe,
-            waiting: VecDeque::new(),
+            waiting: Chunks::default(),
             fin: Fin::Open,
             sent: 0,
             closed: None,
@@ -165,15 +165,32 @@ impl Stream {
     }
 
     /// Writes: little of it at the end of the turn, much of it now. What the kernel does not take is kept.
-    pub(crate) fn write(&mut self, mut bytes: &[u8], bytes_max: usize) {
+    pub(crate) fn write(&mut self, bytes: Payload<'_>, bytes_max: usize) {
         if self.fin != Fin::Open || self.closed.is_some() {
             return;
         }
-        if self.waiting.len() + bytes.len() <= GATHERED_BYTES_MAX.min(bytes_max) {
-            self.waiting.extend(bytes);
+        let gathered_max = match bytes {
+            Payload::Copied(_) => GATHERED_BYTES_MAX,
+            Payload::Shared(_) => SHARED_BYTES_MAX,
+        };
+        if self.waiting.len() + bytes.len() <= gathered_max.min(bytes_max) {
+            self.waiting.push(bytes);
             return;
         }
         self.flush();
+        match bytes {
+            Payload::Copied(bytes) => self.write_now(bytes, bytes_max),
+            Payload::Shared(_) if self.closed.is_some() => {}
+            Payload::Shared(_) if self.waiting.len() + bytes.len() > bytes_max => self.overrun(),
+            Payload::Shared(_) => {
+                self.waiting.push(bytes);
+                self.flush();
+            }
+        }
+    }
+
+    /// Bytes that are to be copied only if the kernel does not take them.
+    fn write_now(&mut self, mut bytes: &[u8], bytes_max: usize) {
         while self.waiting.is_empty() && !bytes.is_empty() {
             match self.try_write(bytes) {
                 Poll::Ready(taken) if taken > 0 => bytes = &bytes[taken..],
@@ -184,11 +201,14 @@ impl Stream {
             return;
         }
         if self.waiting.len() + bytes.len() > bytes_max {
-            self.reset();
-            self.closed = Some(CloseReason::Overrun);
-            return;
+            return self.overrun();
         }
-        self.waiting.extend(bytes);
+        self.waiting.push(Payload::Copied(bytes));
+    }
+
+    fn overrun(&mut self) {
+        self.reset();
+        self.closed = Some(CloseReason::Overrun);
     }
 
     /// Ends our direction, behind what waits.
@@ -202,16 +222,14 @@ impl Stream {
     /// Writes what waits, and the FIN behind it, as far as the kernel takes it.
     pub(crate) fn flush(&mut self) {
         while !self.waiting.is_empty() {
-            let waiting = std::mem::take(&mut self.waiting);
-            let taken = self.try_write(waiting.as_slices().0);
-            self.waiting = waiting;
-            match taken {
-                Poll::Ready(taken) if taken > 0 => drop(self.waiting.drain(..taken)),
+            let Link::Up(socket) = &self.link else { return };
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = self.waiting.slices(&mut slices);
+            let taken = send_vectored(socket, &self.signal, &slices[..count]);
+            match self.note_taken(taken) {
+                Poll::Ready(taken) if taken > 0 => self.waiting.advance(taken),
                 _ => return,
             }
-        }
-        if self.waiting.capacity() > WRITE_BUFFER_KEPT_BYTES {
-            self.waiting = VecDeque::new();
         }
         if let (Fin::Asked, Link::Up(socket)) = (self.fin, &self.link) {
             match SockRef::from(&**socket).shutdown(std::net::Shutdown::Write) {
@@ -320,7 +338,12 @@ impl Stream {
     /// How many bytes the kernel took; `Pending` arms the signal.
     fn try_write(&mut self, bytes: &[u8]) -> Poll<usize> {
         let Link::Up(socket) = &self.link else { return Poll::Pending };
-        match send(socket, &self.signal, bytes) {
+        let taken = send(socket, &self.signal, bytes);
+        self.note_taken(taken)
+    }
+
+    fn note_taken(&mut self, taken: Poll<io::Result<usize>>) -> Poll<usize> {
+        match taken {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(taken)) => {
                 self.sent += taken;
@@ -357,7 +380,7 @@ impl Stream {
         tracing::trace!(stream = %self.id, %error, "stream error");
         self.hangup = None;
         self.link = Link::Down;
-        self.waiting = VecDeque::new();
+        self.waiting = Chunks::default();
         self.closed.get_or_insert(reason(error));
     }
 }
@@ -386,6 +409,12 @@ fn receive(socket: &TcpStream, signal: &Signal, buffer: &mut [u8]) -> Poll<io::R
 /// Writes, likewise.
 fn send(socket: &TcpStream, signal: &Signal, bytes: &[u8]) -> Poll<io::Result<usize>> {
     transfer(Interest::WRITABLE, socket, signal, bytes.len(), |mut socket| socket.write(bytes))
+}
+
+/// Writes several pieces, likewise.
+fn send_vectored(socket: &TcpStream, signal: &Signal, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    let bytes_max = slices.iter().map(|slice| slice.len()).sum();
+    transfer(Interest::WRITABLE, socket, signal, bytes_max, |mut socket| socket.write_vectored(slices))
 }
 
 fn transfer(

@@ -92,14 +92,14 @@ impl Disk {
             DiskHealth::Full => return Err(StoreFault::Full),
             DiskHealth::Broken => return Err(StoreFault::Broken),
         }
-        let growth: usize = batch.iter().map(|change| change.value.map_or(0, <[u8]>::len)).sum();
+        let growth: usize = batch.iter().map(|change| change.value.map_or(0, |value| value.len())).sum();
         if bytes_max.is_some_and(|max| self.bytes + growth as u64 > max) {
             return Err(StoreFault::Full);
         }
         let mut replaced = Vec::with_capacity(batch.len());
         for change in batch.iter() {
             let key = full(change.space, change.key).into_boxed_slice();
-            let old = self.set(key.clone(), change.value.map(Box::from));
+            let old = self.set(key.clone(), change.value.map(|value| Box::from(&*value)));
             replaced.push((key, old));
         }
         self.written += 1;

@@ -179,8 +179,8 @@ impl<M: Machine> Sim<M> {
             Action::Broadcast { socket, bytes } => self.broadcast(id, socket, bytes, observer),
             Action::Open { stream, to, from } => self.open_stream(id, stream, to, from),
             Action::Write { stream, bytes } => {
-                observer.on_write(self, id, stream, bytes);
-                self.write_stream(id, stream, bytes)
+                observer.on_write(self, id, stream, &bytes);
+                self.write_stream(id, stream, &bytes)
             }
             Action::Read { stream, credit } => {
                 self.read_stream(id, stream, credit);

@@ -157,7 +157,7 @@ impl<M: Machine> Sim<M> {
                 hash.number(u64::from(durable));
                 for change in batch.iter() {
                     hash.bytes(change.key);
-                    hash.bytes(change.value.unwrap_or_default());
+                    hash.bytes(change.value.as_deref().unwrap_or_default());
                 }
             }
         }
@@ -179,7 +179,7 @@ fn describe(request: StoreOp<'_>) -> String {
             for change in batch.iter() {
                 // Writing into a string cannot fail.
                 let _ = match change.value {
-                    Some(value) => write!(text, " {} {}={}", change.space, Hex(change.key), Hex(value)),
+                    Some(value) => write!(text, " {} {}={}", change.space, Hex(change.key), Hex(&value)),
                     None => write!(text, " {} {} deleted", change.space, Hex(change.key)),
                 };
             }

@@ -146,7 +146,7 @@ impl Subject for Life {
         }
         let length = u32::from_be_bytes(*bytes.first_chunk()?) as usize;
         let rest = &bytes[LENGTH_BYTES..];
-        match decode_body(rest.get(..length)?.to_vec()).ok()? {
+        match decode_body(rest.get(..length)?).ok()? {
             Body::Here(_) if rest.len() > length => self.answer(&rest[length..]),
             Body::Here(_) => Some(here_frame(&caller(1))),
             Body::Message(message) => {

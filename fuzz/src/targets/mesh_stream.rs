@@ -12,7 +12,7 @@ const STREAM: StreamId = StreamId::accepted(1);
 
 pub(super) fn run(bytes: &[u8]) {
     let Some((&choice, said)) = bytes.split_first() else { return };
-    if let Ok(Body::Message(message)) = decode_body(said.to_vec()) {
+    if let Ok(Body::Message(message)) = decode_body(said) {
         assert_eq!(message.body(), said, "a message is kept as it came");
         assert_eq!(read_form(&write_form(&read_form(message.data()))), read_form(message.data()));
     }

@@ -1,10 +1,6 @@
 //! One file per target; [`TARGETS`] is the list of them.
 
 mod id_parse;
-mod jitterbug_datagram;
-mod jitterbug_frame;
-mod jitterbug_life;
-mod jitterbug_stream;
 mod members_datagram;
 mod members_life;
 mod mesh_datagram;
@@ -16,6 +12,10 @@ mod pastry_stream;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
+mod token_datagram;
+mod token_frame;
+mod token_life;
+mod token_stream;
 mod wire_reader;
 
 /// A function to feed with bytes.
@@ -30,10 +30,6 @@ pub struct Target {
 /// All targets, by name.
 pub const TARGETS: &[Target] = &[
     Target { name: "id_parse", run: id_parse::run },
-    Target { name: "jitterbug_datagram", run: jitterbug_datagram::run },
-    Target { name: "jitterbug_frame", run: jitterbug_frame::run },
-    Target { name: "jitterbug_life", run: jitterbug_life::run },
-    Target { name: "jitterbug_stream", run: jitterbug_stream::run },
     Target { name: "members_datagram", run: members_datagram::run },
     Target { name: "members_life", run: members_life::run },
     Target { name: "mesh_datagram", run: mesh_datagram::run },
@@ -46,5 +42,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },
     Target { name: "ping_stream", run: ping_stream::run },
+    Target { name: "token_datagram", run: token_datagram::run },
+    Target { name: "token_frame", run: token_frame::run },
+    Target { name: "token_life", run: token_life::run },
+    Target { name: "token_stream", run: token_stream::run },
     Target { name: "wire_reader", run: wire_reader::run },
 ];

@@ -109,7 +109,7 @@ impl Streams {
             Action::Write { stream, bytes } => {
                 if let Some(stream) = self.find(stream) {
                     assert!(!stream.finished, "it writes behind its own FIN");
-                    stream.written.extend_from_slice(bytes);
+                    stream.written.extend_from_slice(&bytes);
                 }
             }
             Action::Read { stream, credit } => {

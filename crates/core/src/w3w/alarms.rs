@@ -16,6 +16,8 @@ pub(super) enum Alarm {
     Handshake(StreamId),
     /// A peer has not read for too long (MA-48).
     Stalled(StreamId),
+    /// The one peer that may send while memory is short does not.
+    Silent(StreamId),
     /// A broken connection is dialled once more (MA-30).
     Redial(super::nid::Nid),
     /// The oldest entry of the queue or of a memory expires.
@@ -37,6 +39,7 @@ impl Alarm {
             Self::Tend => "mesh.tend",
             Self::Handshake(_) => "mesh.handshake",
             Self::Stalled(_) => "mesh.stalled",
+            Self::Silent(_) => "mesh.silent",
             Self::Redial(_) => "mesh.redial",
             Self::Expire => "mesh.expire",
             Self::KeepKnown => "mesh.keep_known",

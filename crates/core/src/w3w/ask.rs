@@ -109,7 +109,7 @@ impl Mesh {
             blocks: self.shelf.len(),
             bytes: self.shelf.bytes(),
             quota_bytes: self.config.quota_bytes,
-            memory_bytes: self.memory_bytes() + self.links.held_bytes(),
+            memory_bytes: self.memory_bytes(),
         }
     }
 }

@@ -123,10 +123,10 @@ impl Config {
         self.ip.unwrap_or(*self.bind.ip())
     }
 
-    /// How long a recipient remembers what it was given (MA-40a): the longest time that a copy can wait in a queue,
-    /// and a minute more, because that copy may have set out a while after the one that was delivered.
-    pub(super) fn seen_window(&self) -> Duration {
-        self.expiry + self.expiry.min(Duration::from_secs(60))
+    /// How long a message of others waits here (MA-40a): a little less than it is remembered as seen, because this copy
+    /// may have come here a while after another had reached its recipient.
+    pub(super) fn transit_expiry(&self) -> Duration {
+        self.expiry - self.expiry / 60
     }
 
     pub(super) fn body_bytes_max(&self) -> usize {

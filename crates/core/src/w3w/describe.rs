@@ -6,7 +6,8 @@ use super::form::{Form, read_form};
 use super::frames::Frames;
 use super::message::Message;
 use super::nid::{Key, Nid};
-use super::wire::{Body, DATA_BYTES_MAX, HEADER_BYTES, decode_body, decode_here};
+use super::spare::Spare;
+use super::wire::{Body, DATA_BYTES_MAX, HEADER_BYTES, decode_frame, decode_here};
 use crate::wire::DecodeError;
 
 /// One message, in words.
@@ -56,8 +57,8 @@ pub fn describe(bytes: &[u8]) -> Result<Vec<Described>, DecodeError> {
     let (mut rest, mut described) = (bytes, Vec::new());
     while !rest.is_empty() {
         let mut frames = Frames::later(HEADER_BYTES + DATA_BYTES_MAX);
-        let body = frames.take(&mut rest)?.ok_or(DecodeError::Truncated)?;
-        described.push(match decode_body(body)? {
+        let frame = frames.take(&mut rest, &mut Spare::default())?.ok_or(DecodeError::Truncated)?;
+        described.push(match decode_frame(frame)? {
             Body::Here(here) => {
                 Described::Here { carrier: "frame", nid: here.nid, ip: *here.at.ip(), port: here.at.port() }
             }

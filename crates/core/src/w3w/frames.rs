@@ -1,26 +1,30 @@
 //! Cutting a stream of bytes into frames without believing their lengths.
 
+use bytes::Bytes;
+
+use super::spare::Spare;
 use super::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES};
 use crate::wire::DecodeError;
 
-/// How much is allocated before the bytes that fill it have come.
-const CHUNK_BYTES: usize = 16 * 1024;
+/// How much may be allocated ahead of the bytes that fill it: less than a peer may send ahead in any case.
+const AHEAD_BYTES: usize = 128 * 1024;
+/// The most that a frame grows at once.
+const GROWTH_BYTES_MAX: usize = 1024 * 1024;
 
-/// The frames of one connection. What it holds is what has arrived, never what was announced.
+/// The frames of one connection. What it holds is what has arrived and little more, never what was announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frames {
-    length: [u8; LENGTH_BYTES],
-    length_len: usize,
-    body: Vec<u8>,
-    body_len: usize,
+    /// The frame under way, its length in front.
+    frame: Vec<u8>,
+    /// How long it will be, once its length is there.
+    frame_len: usize,
     body_bytes_max: usize,
     is_first: bool,
 }
 
 impl Frames {
     pub(super) fn new(body_bytes_max: usize) -> Self {
-        let length = [0; LENGTH_BYTES];
-        Self { length, length_len: 0, body: Vec::new(), body_len: 0, body_bytes_max, is_first: true }
+        Self { frame: Vec::new(), frame_len: LENGTH_BYTES, body_bytes_max, is_first: true }
     }
 
     /// The frames behind the first, which may be longer.
@@ -28,46 +32,54 @@ impl Frames {
         Self { is_first: false, ..Self::new(body_bytes_max) }
     }
 
-    /// Takes from the front of `data` up to the end of a frame; its body, if that is complete.
-    pub(super) fn take(&mut self, data: &mut &[u8]) -> Result<Option<Vec<u8>>, DecodeError> {
-        while self.length_len < LENGTH_BYTES {
-            let Some((&byte, rest)) = data.split_first() else { return Ok(None) };
-            *data = rest;
-            self.length[self.length_len] = byte;
-            self.length_len += 1;
-            if self.length_len == LENGTH_BYTES {
-                self.begin()?;
+    /// Takes from the front of `data` up to the end of a frame; all of it, if it is complete.
+    pub(super) fn take(&mut self, data: &mut &[u8], spare: &mut Spare) -> Result<Option<Bytes>, DecodeError> {
+        if self.frame.len() < LENGTH_BYTES {
+            self.fill(data);
+            let Some(length) = self.frame.first_chunk() else { return Ok(None) };
+            let body_len = u32::from_be_bytes(*length) as usize;
+            let limit = if self.is_first { FIRST_BODY_BYTES_MAX } else { self.body_bytes_max };
+            if body_len > limit {
+                return Err(DecodeError::Limit("frame"));
+            }
+            self.frame_len = LENGTH_BYTES + body_len;
+            if let Some(mut buffer) = spare.take(self.frame_len).filter(|_| !data.is_empty()) {
+                buffer.extend_from_slice(&self.frame);
+                self.frame = buffer;
             }
         }
-        let (now, rest) = data.split_at(data.len().min(self.body_len - self.body.len()));
-        *data = rest;
-        self.make_room(now.len());
-        self.body.extend_from_slice(now);
-        if self.body.len() < self.body_len {
+        self.fill(data);
+        if self.frame.len() < self.frame_len {
             return Ok(None);
         }
-        self.length_len = 0;
+        self.frame_len = LENGTH_BYTES;
         self.is_first = false;
-        Ok(Some(core::mem::take(&mut self.body)))
+        Ok(Some(core::mem::take(&mut self.frame).into()))
     }
 
-    /// How many bytes of an unfinished frame are held.
+    /// What the frame under way costs.
     pub(super) fn held_bytes(&self) -> usize {
-        self.body.len()
+        self.frame.capacity()
     }
 
-    fn begin(&mut self) -> Result<(), DecodeError> {
-        let limit = if self.is_first { FIRST_BODY_BYTES_MAX } else { self.body_bytes_max };
-        self.body_len = u32::from_be_bytes(self.length) as usize;
-        if self.body_len > limit { Err(DecodeError::Limit("frame")) } else { Ok(()) }
+    /// Takes what the frame lacks.
+    fn fill(&mut self, data: &mut &[u8]) {
+        let (now, rest) = data.split_at(data.len().min(self.frame_len - self.frame.len()));
+        *data = rest;
+        if !now.is_empty() {
+            self.make_room(now.len());
+            self.frame.extend_from_slice(now);
+        }
     }
 
-    /// Doubles what is there, but never past the end of the frame: a peer has to send half of what it costs us.
+    /// Doubles what is there while that is little, but never past the end of the frame: a peer has to send most of what it
+    /// costs us.
     fn make_room(&mut self, more: usize) {
-        let needed = self.body.len() + more;
-        if needed > self.body.capacity() {
-            let target = needed.max(2 * self.body.len()).max(CHUNK_BYTES).min(self.body_len);
-            self.body.reserve_exact(target - self.body.len());
+        let len = self.frame.len();
+        let needed = len + more;
+        if needed > self.frame.capacity() {
+            let target = needed.max(AHEAD_BYTES).max(len + len.min(GROWTH_BYTES_MAX)).min(self.frame_len);
+            self.frame.reserve_exact(target - len);
         }
     }
 }
@@ -76,10 +88,10 @@ impl Frames {
 mod tests {
     use super::*;
 
-    fn all(frames: &mut Frames, mut data: &[u8]) -> Result<Vec<Vec<u8>>, DecodeError> {
+    fn all(frames: &mut Frames, mut data: &[u8]) -> Result<Vec<Bytes>, DecodeError> {
         let mut bodies = Vec::new();
         while !data.is_empty() {
-            bodies.extend(frames.take(&mut data)?);
+            bodies.extend(frames.take(&mut data, &mut Spare::default())?);
         }
         Ok(bodies)
     }
@@ -91,7 +103,8 @@ mod tests {
             let mut frames = Frames::new(10);
             let bodies: Vec<_> =
                 wire.chunks(chunk).flat_map(|data| all(&mut frames, data).unwrap()).collect();
-            assert_eq!(bodies, [b"abc".to_vec(), b"".to_vec(), b"z".to_vec()], "in chunks of {chunk}");
+            let whole = [&b"\0\0\0\x03abc"[..], b"\0\0\0\0", b"\0\0\0\x01z"];
+            assert_eq!(bodies, whole, "in chunks of {chunk}");
         }
     }
 
@@ -100,7 +113,7 @@ mod tests {
         assert_eq!(all(&mut Frames::new(1000), b"\0\0\x02\x01"), Err(DecodeError::Limit("frame")), "first");
         let mut frames = Frames::new(1000);
         all(&mut frames, b"\0\0\0\0\0\0\x03\xe8").unwrap();
-        assert_eq!(frames.body.capacity(), 0, "nothing is allocated by a declared length");
+        assert!(frames.held_bytes() <= LENGTH_BYTES, "nothing is allocated by a declared length");
         let mut frames = Frames::new(1000);
         assert_eq!(all(&mut frames, b"\0\0\0\0\0\0\x03\xe9"), Err(DecodeError::Limit("frame")));
         assert_eq!(all(&mut Frames::new(1000), &[0xff; 4]), Err(DecodeError::Limit("frame")));
@@ -110,9 +123,8 @@ mod tests {
     fn memory_follows_what_has_arrived() {
         let mut frames = Frames::new(1 << 24);
         all(&mut frames, &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 1]).unwrap();
-        assert!(frames.body.capacity() <= CHUNK_BYTES);
-        all(&mut frames, &[1; 100_000]).unwrap();
-        assert!(frames.body.capacity() <= 2 * 100_001);
-        assert_eq!(frames.held_bytes(), 100_001);
+        assert!(frames.held_bytes() <= AHEAD_BYTES);
+        all(&mut frames, &[1; 500_000]).unwrap();
+        assert!((500_000..=1_000_010).contains(&frames.held_bytes()));
     }
 }

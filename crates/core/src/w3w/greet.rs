@@ -3,23 +3,24 @@
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use bytes::Bytes;
+
 use super::alarms::Alarm;
 use super::config::Fault;
+use super::credit::WINDOW_BYTES;
 use super::links::{Link, Role};
 use super::machine::{HANDSHAKE, HOLD_DOWN, Mesh, Out};
 use super::message::Here;
-use super::nid::Nid;
+use super::nid::{Key, Nid};
 use super::routes::{Direction, Route, Triple};
 use super::signal::FIRST_CREDIT_BYTES;
-use super::wire::{Body, decode_body, here_frame};
+use super::wire::{Body, data_of, decode_frame, here_frame};
 use super::{Event, Leave};
 use crate::machine::Refusal;
 use crate::tag::StreamId;
 use crate::time::{Instant, Now};
 use crate::wire::DecodeError;
 
-/// How much a peer may send ahead of what we have taken in.
-const WINDOW_BYTES: usize = 256 * 1024;
 /// So many bad frames are forgiven less one (MA-53).
 const MALFORMED_MAX: u32 = 3;
 /// Two connections that began within this time of each other crossed (MA-29a).
@@ -57,20 +58,42 @@ impl Mesh {
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
         let taken = data.len();
-        while let Some(link) = self.links.get_mut(stream) {
-            match link.frames.take(&mut data) {
-                Ok(None) => break,
-                Ok(Some(body)) => self.frame(now, stream, body, out)?,
-                Err(error) => return self.bad_length(now, stream, error, out),
+        let Some(link) = self.links.get_mut(stream) else { return Ok(()) };
+        let mut frames = Vec::new();
+        let end = loop {
+            match link.frames.take(&mut data, &mut self.spare) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
             }
+        };
+        self.links.note_held(stream);
+        let is_whole = !frames.is_empty();
+        // All at once: the hash is what a message costs most.
+        let keys = Key::of_all(frames.iter().map(|frame| data_of(frame)));
+        for (frame, key) in frames.into_iter().zip(keys) {
+            if self.links.get(stream).is_none() {
+                return Ok(());
+            }
+            self.frame(now, stream, frame, key, out)?;
         }
-        self.grant(stream, taken, out);
+        if let Err(error) = end {
+            return self.bad_length(now, stream, error, out);
+        }
+        self.grant(now, stream, taken, is_whole, out);
         Ok(())
     }
 
-    fn frame(&mut self, now: Now, stream: StreamId, body: Vec<u8>, out: Out<'_, '_>) -> Result<(), Refusal> {
+    fn frame(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        frame: Bytes,
+        key: Key,
+        out: Out<'_, '_>,
+    ) -> Result<(), Refusal> {
         let Some(link) = self.links.get(stream) else { return Ok(()) };
-        let body = decode_body(body);
+        let body = decode_frame(frame);
         match (link.role, body) {
             (Role::Dialling { expected, .. }, Ok(Body::Here(here))) => {
                 self.answered(now, stream, expected, here, out)
@@ -85,7 +108,7 @@ impl Mesh {
             // A later HERE says nothing new.
             (Role::Up { .. } | Role::Leaving { .. }, Ok(Body::Here(_))) => Ok(()),
             (Role::Up { nid, .. } | Role::Leaving { nid }, Ok(Body::Message(message))) => {
-                self.receive(now, nid, message, out);
+                self.receive(now, nid, message, key, out);
                 Ok(())
             }
             (Role::Up { .. } | Role::Leaving { .. }, Err(_)) => {
@@ -268,7 +291,7 @@ impl Mesh {
         }
         let (ip, port) = (*here.at.ip(), here.at.port());
         out.event(Event::PeerConnected { nid: here.nid, ip, port, direction });
-        self.grant(stream, WINDOW_BYTES - FIRST_CREDIT_BYTES, out);
+        self.grant(now, stream, WINDOW_BYTES - FIRST_CREDIT_BYTES, false, out);
         self.introduce_newcomer(now, here.nid, out);
         self.plan_announce(now, false);
         self.retry(now, out);
@@ -387,6 +410,7 @@ impl Mesh {
     fn drop_link(&mut self, stream: StreamId) -> Option<Link> {
         self.alarms.clear(Alarm::Handshake(stream));
         self.alarms.clear(Alarm::Stalled(stream));
+        self.disfavour(stream);
         self.links.remove(stream)
     }
 

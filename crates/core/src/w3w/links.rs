@@ -49,6 +49,8 @@ pub(super) struct Link {
     /// Dialled because the connection before it broke (MA-30).
     pub(super) is_redial: bool,
     pub(super) frames: Frames,
+    /// What its unfinished frame was when it was last counted.
+    held_bytes: usize,
     pub(super) malformed: u32,
     /// When the connection was last tried, because it might be dead.
     pub(super) probed: Instant,
@@ -78,6 +80,7 @@ impl Link {
             opened: now,
             is_redial: false,
             frames: Frames::new(body_bytes_max),
+            held_bytes: 0,
             malformed: 0,
             probed: now,
             owed_bytes: 0,
@@ -91,6 +94,11 @@ impl Link {
     /// Who is in the ring by this connection.
     pub(super) fn nid(&self) -> Option<Nid> {
         if let Role::Up { nid, .. } = self.role { Some(nid) } else { None }
+    }
+
+    /// What its unfinished frame holds in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// How many bytes may be written now.
@@ -136,6 +144,8 @@ impl Link {
 pub(super) struct Links {
     links: BTreeMap<StreamId, Link>,
     opened: u64,
+    /// What unfinished frames hold in memory, all together.
+    held_bytes: usize,
 }
 
 impl Links {
@@ -150,7 +160,18 @@ impl Links {
     }
 
     pub(super) fn remove(&mut self, stream: StreamId) -> Option<Link> {
-        self.links.remove(&stream)
+        let link = self.links.remove(&stream)?;
+        self.held_bytes -= link.held_bytes;
+        Some(link)
+    }
+
+    /// Bytes of a connection were taken: what its unfinished frame holds has changed.
+    pub(super) fn note_held(&mut self, stream: StreamId) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            let held_bytes = link.frames.held_bytes();
+            self.held_bytes = self.held_bytes - link.held_bytes + held_bytes;
+            link.held_bytes = held_bytes;
+        }
     }
 
     pub(super) fn get(&self, stream: StreamId) -> Option<&Link> {
@@ -188,6 +209,6 @@ impl Links {
 
     /// What unfinished frames hold in memory.
     pub(super) fn held_bytes(&self) -> usize {
-        self.links.values().map(|link| link.frames.held_bytes()).sum()
+        self.held_bytes
     }
 }

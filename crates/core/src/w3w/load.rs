@@ -98,7 +98,7 @@ impl Mesh {
             }
             SEEN => {
                 if let (Ok(seen), Ok(until)) = (key.try_into(), number(value)) {
-                    let left = remaining(until, now.wall.as_seconds(), self.config.seen_window());
+                    let left = remaining(until, now.wall.as_seconds(), self.config.expiry);
                     self.received.add(SeenKey(seen), now.mono, now.mono + left);
                 }
             }

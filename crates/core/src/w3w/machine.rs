@@ -1,7 +1,7 @@
 //! The machine: matches what comes in and delegates to the nouns and to the states of the document.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use super::alarms::{Alarm, Alarms};
@@ -14,11 +14,12 @@ use super::memory::{Limiter, Memory};
 use super::message::{Here, SeenKey};
 use super::nid::Nid;
 use super::post::Post;
-use super::queue::Queue;
+use super::queue::{Line, Queue};
 use super::room::Room;
 use super::routes::Ring;
 use super::save::{Loading, Pending};
 use super::shelf::Shelf;
+use super::spare::Spare;
 use super::wire::decode_here;
 use super::{Command, Event, Reply};
 use crate::counters::VisitCounter;
@@ -97,12 +98,19 @@ pub struct Mesh {
     pub(super) dial_limit: Limiter<()>,
     pub(super) room_limit: Limiter<()>,
     pub(super) alarms: Alarms,
+    pub(super) spare: Spare,
     pub(super) announce_interval: Duration,
     pub(super) tend_interval: Duration,
     pub(super) ops: BTreeMap<OpId, Pending>,
+    /// Lines of the queue whose message is being read from the store.
+    pub(super) fetching: BTreeSet<Line>,
     pub(super) room: Room,
     pub(super) ops_begun: u64,
     pub(super) delivering_bytes: usize,
+    /// The one peer that may send while memory is short.
+    pub(super) favoured: Option<StreamId>,
+    /// Whether credit was held back.
+    pub(super) is_owing: bool,
     pub(super) loading: Option<Loading>,
     pub(super) is_stopping: bool,
     pub(super) counters: Counters,
@@ -143,12 +151,16 @@ impl Mesh {
             dial_limit: Limiter::new(64, second / 32, 1),
             room_limit: Limiter::new(4, 5 * second, 1),
             alarms: Alarms::default(),
+            spare: Spare::default(),
             announce_interval: Duration::ZERO,
             tend_interval: Duration::ZERO,
             ops: BTreeMap::new(),
+            fetching: BTreeSet::new(),
             room: Room::default(),
             ops_begun: 0,
             delivering_bytes: 0,
+            favoured: None,
+            is_owing: false,
             loading: None,
             is_stopping: false,
             counters: Counters::default(),
@@ -202,6 +214,7 @@ impl Mesh {
             Alarm::Tend => self.tend(now, out),
             Alarm::Handshake(stream) => self.handshake_over(now, stream, out),
             Alarm::Stalled(stream) => self.stalled(now, stream, out),
+            Alarm::Silent(stream) => self.silent(now, stream, out),
             Alarm::Redial(nid) => self.redial(now, nid, out),
             Alarm::Expire => self.expire(now, out),
             Alarm::KeepKnown => self.keep_known(out),

@@ -2,10 +2,11 @@
 
 use core::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::nid::{Key, Nid};
-use super::wire::HEADER_BYTES;
+use super::wire::{HEADER_BYTES, LENGTH_BYTES};
 use crate::id::hash;
 
 /// `HERE`: the node `nid` accepts connections at `at` (M-13). By datagram it asks the receiver to dial; as the
@@ -34,20 +35,21 @@ impl Here {
     }
 }
 
-/// `MESSAGE`: DATA on its way from one node to another (M-19). It is kept as the body of its frame, because it is
+/// `MESSAGE`: DATA on its way from one node to another (M-19). It is kept as its frame, because it is
 /// passed on unchanged; copies of it share the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     pub(super) sender: Nid,
     pub(super) recipient: Nid,
-    pub(super) body: Arc<Vec<u8>>,
+    /// Its frame, the length in front of it included.
+    pub(super) frame: Bytes,
 }
 
 impl Message {
     /// A message of our own.
     #[must_use]
     pub fn new(sender: Nid, recipient: Nid, data: &[u8]) -> Self {
-        Self { sender, recipient, body: Arc::new(super::wire::body(sender, recipient, data)) }
+        Self { sender, recipient, frame: super::wire::message_frame(sender, recipient, data).into() }
     }
 
     /// Who sent it, or claims to have (MA-52).
@@ -65,13 +67,24 @@ impl Message {
     /// The content.
     #[must_use]
     pub fn data(&self) -> &[u8] {
-        &self.body[HEADER_BYTES..]
+        &self.frame[LENGTH_BYTES + HEADER_BYTES..]
+    }
+
+    /// The content, shared with the message.
+    pub(super) fn shared_data(&self) -> Bytes {
+        self.frame.slice(LENGTH_BYTES + HEADER_BYTES..)
+    }
+
+    /// Its frame: the length, then the body.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
     }
 
     /// The body of its frame.
     #[must_use]
     pub fn body(&self) -> &[u8] {
-        &self.body
+        &self.frame[LENGTH_BYTES..]
     }
 }
 

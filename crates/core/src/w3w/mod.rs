@@ -12,9 +12,9 @@
 //! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
 //! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs`, `room.rs` | commands, files, and what waits to be saved |
+//! | `ask.rs`, `transfer.rs`, `room.rs`, `credit.rs` | commands, files, what waits to be saved, what peers may send |
 //! | `routes.rs` | the routing ring |
-//! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs` | nouns with no machine round them |
+//! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs`, `spare.rs` | nouns with no machine round them |
 //! | `form.rs` | forms of DATA: receipts and files |
 //! | `describe.rs` | bytes as text, for `annulus decode` |
 //!
@@ -79,6 +79,7 @@ mod ask;
 mod boxes;
 mod config;
 mod counts;
+mod credit;
 mod describe;
 mod files;
 mod form;
@@ -99,6 +100,7 @@ mod routes;
 mod save;
 mod shelf;
 mod signal;
+mod spare;
 mod transfer;
 mod wire;
 
@@ -107,8 +109,8 @@ mod tests;
 
 use core::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::Serialize;
 
 pub use boxes::{Received, Sent, SentState};
@@ -124,7 +126,7 @@ pub use nid::{Key, NID_HEX_BYTES, Nid, ParseNidError};
 pub use routes::{Direction, Peer};
 pub use wire::{
     Body, DATA_BYTES_MAX, HEADER_BYTES, HERE_BYTES_MAX, LENGTH_BYTES, VERSION, decode_body, decode_here,
-    decode_message, encode_here, encode_message, here_frame,
+    encode_here, encode_message, here_frame,
 };
 
 #[cfg(doc)]
@@ -502,27 +504,26 @@ pub enum Leave {
 /// Bytes that are shared, not copied, when an event is.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Data {
-    bytes: Arc<Vec<u8>>,
-    from: usize,
+    bytes: Bytes,
 }
 
 impl core::ops::Deref for Data {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.bytes[self.from..]
+        &self.bytes
     }
 }
 
 impl From<&[u8]> for Data {
     fn from(bytes: &[u8]) -> Self {
-        Self { bytes: Arc::new(bytes.to_vec()), from: 0 }
+        Self { bytes: Bytes::copy_from_slice(bytes) }
     }
 }
 
 impl From<Message> for Data {
     fn from(message: Message) -> Self {
-        Self { bytes: message.body, from: HEADER_BYTES }
+        Self { bytes: message.shared_data() }
     }
 }
 

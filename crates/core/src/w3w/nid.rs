@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::id::{Id, hash};
+use crate::id::{Id, hash, hash_all};
 use crate::ring::Point;
 
 /// The address of a node in the mesh (M-10): BLAKE2b-256 of its UUID's sixteen bytes (M-12, MA-10, MA-11).
@@ -142,6 +142,11 @@ impl Key {
     #[must_use]
     pub fn of(data: &[u8]) -> Self {
         Self(hash(data))
+    }
+
+    /// The keys of several.
+    pub(super) fn of_all<'a>(data: impl IntoIterator<Item = &'a [u8]>) -> Vec<Self> {
+        hash_all(data).into_iter().map(Self).collect()
     }
 
     /// The key with these bytes.

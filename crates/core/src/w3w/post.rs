@@ -12,8 +12,13 @@ use crate::time::Instant;
 pub(super) struct Post {
     inbox: BTreeMap<u64, Received>,
     outbox: BTreeMap<u64, Sent>,
-    /// Messages whose receipt has not come: until when it may.
+    /// The files in the inbox.
+    files: BTreeSet<(Key, u64)>,
+    /// Messages of ours that asked for a receipt.
+    asked: BTreeSet<(Nid, Key, u64)>,
+    /// Those whose receipt has not come: until when it may.
     awaited: BTreeSet<(Instant, u64)>,
+    awaited_until: BTreeMap<u64, Instant>,
     lines_max: usize,
     next_in: u64,
     next_out: u64,
@@ -24,7 +29,10 @@ impl Post {
         Self {
             inbox: BTreeMap::new(),
             outbox: BTreeMap::new(),
+            files: BTreeSet::new(),
+            asked: BTreeSet::new(),
             awaited: BTreeSet::new(),
+            awaited_until: BTreeMap::new(),
             lines_max,
             next_in: 0,
             next_out: 0,
@@ -51,8 +59,12 @@ impl Post {
     /// Puts a line into the inbox; the one that had to make room, if one had to.
     pub(super) fn put_in(&mut self, line: Received) -> Option<Received> {
         self.next_in = self.next_in.max(line.number + 1);
+        if line.is_file {
+            self.files.insert((line.key, line.number));
+        }
         self.inbox.insert(line.number, line);
-        if self.inbox.len() > self.lines_max { self.inbox.pop_first().map(|(_, line)| line) } else { None }
+        let &oldest = self.inbox.keys().next()?;
+        if self.inbox.len() > self.lines_max { self.remove_in(oldest) } else { None }
     }
 
     /// Puts a line into the outbox; the one that had to make room, if one had to.
@@ -62,17 +74,26 @@ impl Post {
         let is_open = matches!(line.state, SentState::Waiting | SentState::HandedOn);
         if line.wants_receipt && is_open {
             self.awaited.insert((until, line.number));
+            self.awaited_until.insert(line.number, until);
         }
-        if self.outbox.len() > self.lines_max { self.outbox.pop_first().map(|(_, line)| line) } else { None }
+        if line.wants_receipt {
+            self.asked.insert((line.to, line.key, line.number));
+        }
+        let &oldest = self.outbox.keys().next()?;
+        if self.outbox.len() > self.lines_max { self.remove_out(oldest) } else { None }
     }
 
     pub(super) fn remove_in(&mut self, number: u64) -> Option<Received> {
-        self.inbox.remove(&number)
+        let line = self.inbox.remove(&number)?;
+        self.files.remove(&(line.key, number));
+        Some(line)
     }
 
     pub(super) fn remove_out(&mut self, number: u64) -> Option<Sent> {
-        self.awaited.retain(|(_, awaited)| *awaited != number);
-        self.outbox.remove(&number)
+        self.expect_no_more(number);
+        let line = self.outbox.remove(&number)?;
+        self.asked.remove(&(line.to, line.key, number));
+        Some(line)
     }
 
     /// Changes what is known of a message of ours; the line, if that is news. A message that was delivered stays so.
@@ -84,15 +105,14 @@ impl Post {
         line.state = state;
         let line = *line;
         if matches!(state, SentState::Delivered | SentState::Expired | SentState::Unknown) {
-            self.awaited.retain(|(_, awaited)| *awaited != number);
+            self.expect_no_more(number);
         }
         Some(line)
     }
 
     /// The message that a receipt of this key from this node answers.
     pub(super) fn answered_by(&self, from: Nid, key: Key) -> Option<u64> {
-        let is_it = |line: &Sent| line.wants_receipt && line.key == key && line.to == from;
-        self.outbox.values().rev().find(|line| is_it(line)).map(|line| line.number)
+        self.asked.range((from, key, 0)..=(from, key, u64::MAX)).next_back().map(|(.., number)| *number)
     }
 
     /// Takes a message whose receipt has not come in time.
@@ -101,7 +121,7 @@ impl Post {
         if until > now {
             return None;
         }
-        self.awaited.pop_first();
+        self.expect_no_more(number);
         Some(number)
     }
 
@@ -123,11 +143,18 @@ impl Post {
 
     /// Whether this file is in the inbox, so that all of it is there.
     pub(super) fn has_file(&self, file: Key) -> bool {
-        self.inbox.values().any(|line| line.is_file && line.key == file)
+        self.files.range((file, 0)..=(file, u64::MAX)).next().is_some()
     }
 
     pub(super) fn len(&self) -> (usize, usize) {
         (self.inbox.len(), self.outbox.len())
+    }
+
+    /// No receipt of this one is waited for any more.
+    fn expect_no_more(&mut self, number: u64) {
+        if let Some(until) = self.awaited_until.remove(&number) {
+            self.awaited.remove(&(until, number));
+        }
     }
 }
 
@@ -135,4 +162,45 @@ impl Post {
 /// jumped must not make anything last for ever (MF-18).
 pub(super) fn remaining(until_seconds: u64, now_seconds: u64, most: Duration) -> Duration {
     Duration::from_secs(until_seconds.saturating_sub(now_seconds)).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(number: u64, to: u8, key: u8, wants_receipt: bool) -> Sent {
+        let (to, key) = (Nid::from_bytes([to; 32]), Key::of(&[key]));
+        Sent { number, to, key, size: 1, sent_at: 0, wants_receipt, state: SentState::Waiting }
+    }
+
+    fn received(number: u64, key: u8, is_file: bool) -> Received {
+        let (from, key) = (Nid::from_bytes([9; 32]), Key::of(&[key]));
+        Received { number, from, key, size: 1, received_at: 0, is_file }
+    }
+
+    #[test]
+    fn a_receipt_answers_the_latest_message_that_asked_and_is_still_listed() {
+        let mut post = Post::new(3);
+        let until = Instant::from_micros(10);
+        for (number, to, wants) in [(0, 1, true), (1, 2, true), (2, 1, true), (3, 1, false)] {
+            post.put_out(sent(number, to, 7, wants), until);
+        }
+        let answered = |post: &Post, to: u8| post.answered_by(Nid::from_bytes([to; 32]), Key::of(&[7]));
+        assert_eq!((answered(&post, 1), answered(&post, 2), answered(&post, 3)), (Some(2), Some(1), None));
+        post.remove_out(2);
+        assert_eq!(answered(&post, 1), None, "0 had to make room, 3 did not ask");
+        assert_eq!((post.take_overdue(until), post.take_overdue(until)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_file_is_there_as_long_as_a_line_of_the_inbox_says_so() {
+        let mut post = Post::new(2);
+        post.put_in(received(0, 1, true));
+        post.put_in(received(1, 2, false));
+        assert!(post.has_file(Key::of(&[1])) && !post.has_file(Key::of(&[2])));
+        assert_eq!(post.put_in(received(2, 3, true)).map(|line| line.number), Some(0));
+        assert!(!post.has_file(Key::of(&[1])) && post.has_file(Key::of(&[3])));
+        post.remove_in(2);
+        assert!(!post.has_file(Key::of(&[3])));
+    }
 }

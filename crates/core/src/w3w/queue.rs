@@ -65,6 +65,10 @@ pub(super) struct Queue {
     entries: BTreeMap<Line, Entry>,
     /// Lines whose message could be let go of: it is stored too.
     sheddable: BTreeSet<Line>,
+    /// Lines of others.
+    transit: BTreeSet<Line>,
+    /// Those of them whose message is only in memory.
+    unsaved: BTreeSet<Line>,
     order: BTreeSet<(Instant, Line)>,
     next: Line,
     bytes: usize,
@@ -78,6 +82,8 @@ impl Queue {
         Self {
             entries: BTreeMap::new(),
             sheddable: BTreeSet::new(),
+            transit: BTreeSet::new(),
+            unsaved: BTreeSet::new(),
             order: BTreeSet::new(),
             next: 0,
             bytes: 0,
@@ -105,6 +111,9 @@ impl Queue {
         self.bytes += entry.size;
         self.memory_bytes += entry.message.as_ref().map_or(0, |message| message.body().len());
         self.order.insert((entry.until, line));
+        if entry.outbox.is_none() {
+            self.transit.insert(line);
+        }
         self.entries.insert(line, entry);
     }
 
@@ -112,6 +121,8 @@ impl Queue {
         let entry = self.entries.remove(&line)?;
         self.order.remove(&(entry.until, line));
         self.sheddable.remove(&line);
+        self.transit.remove(&line);
+        self.unsaved.remove(&line);
         self.bytes -= entry.size;
         self.memory_bytes -= entry.message.as_ref().map_or(0, |message| message.body().len());
         Some(entry)
@@ -143,6 +154,8 @@ impl Queue {
             entry.is_stored = is_stored;
             if is_stored && entry.message.is_some() {
                 self.sheddable.insert(line);
+            } else if !is_stored && entry.outbox.is_none() {
+                self.unsaved.insert(line);
             }
         }
     }
@@ -166,13 +179,12 @@ impl Queue {
 
     /// The oldest line in transit: it goes when the queue is full (MA-45).
     pub(super) fn oldest_transit(&self) -> Option<Line> {
-        self.entries.iter().find(|(_, entry)| entry.outbox.is_none()).map(|(line, _)| *line)
+        self.transit.first().copied()
     }
 
     /// The oldest line in transit whose message is only in memory.
     pub(super) fn oldest_unsaved(&self) -> Option<Line> {
-        let is_it = |entry: &Entry| entry.outbox.is_none() && entry.is_settled && !entry.is_stored;
-        self.entries.iter().find(|(_, entry)| is_it(entry)).map(|(line, _)| *line)
+        self.unsaved.first().copied()
     }
 
     /// The line that expires next, if its time is over.

@@ -6,7 +6,6 @@ use super::machine::{Mesh, Out};
 use super::message::{Message, SeenKey};
 use super::nid::{Key, Nid};
 use super::queue::{Entry, Line};
-use super::wire::LENGTH_BYTES;
 use super::{Event, SentState};
 use crate::ring::{clockwise, closer};
 use crate::tag::StreamId;
@@ -18,22 +17,17 @@ const STALL: Duration = Duration::from_secs(30);
 
 impl Mesh {
     /// RECEIVE (M-47): a message came over a connection.
-    pub(super) fn receive(&mut self, now: Now, from: Nid, message: Message, out: Out<'_, '_>) {
+    pub(super) fn receive(&mut self, now: Now, from: Nid, message: Message, key: Key, out: Out<'_, '_>) {
         tracing::trace!(state = "RECEIVE", nid = %self.own, from = %from, recipient = %message.recipient);
         self.counters.messages_received += 1;
         if let Some(ip) = self.ring.get(from).map(|route| *route.at.ip()) {
             self.met(now, ip);
         }
-        let key = Key::of(message.data());
         let seen = SeenKey::new(message.sender, message.recipient, key);
         let is_ours = message.recipient == self.own;
-        let (memory, window) = if is_ours {
-            (&mut self.received, self.config.seen_window())
-        } else {
-            (&mut self.passed, self.config.expiry)
-        };
-        let until = now.mono + window;
-        let is_new = memory.add(seen, now.mono, until) || self.config.fault == Some(Fault::ForgetSeen);
+        let memory = if is_ours { &mut self.received } else { &mut self.passed };
+        let is_new = memory.add(seen, now.mono, now.mono + self.config.expiry)
+            || self.config.fault == Some(Fault::ForgetSeen);
         self.remind(now);
         if !is_new {
             self.counters.duplicates += 1;
@@ -68,14 +62,15 @@ impl Mesh {
         from: Option<Nid>,
         outbox: Option<u64>,
     ) -> Entry {
+        let expiry = if from.is_some() { self.config.transit_expiry() } else { self.config.expiry };
         Entry {
             sender: message.sender,
             recipient: message.recipient,
             key,
             size: message.data().len(),
             from,
-            until: now.mono + self.config.expiry,
-            until_seconds: now.wall.as_seconds() + self.config.expiry.as_secs(),
+            until: now.mono + expiry,
+            until_seconds: now.wall.as_seconds() + expiry.as_secs(),
             outbox,
             message: Some(message),
             is_stored: false,
@@ -175,9 +170,9 @@ impl Mesh {
             }
             if let Some((line, message, written)) = link.part.take() {
                 let was_idle = !link.is_writing();
-                let frame_bytes = LENGTH_BYTES + message.body().len();
+                let frame_bytes = message.frame.len();
                 let until = frame_bytes.min(written + room);
-                write_part(stream, &message, written, until, out);
+                out.write_shared(stream, message.frame.slice(written..until));
                 link.wrote((until == frame_bytes).then_some(line), until - written);
                 if until == frame_bytes {
                     self.counters.messages_written += 1;
@@ -218,6 +213,7 @@ impl Mesh {
             self.handed(stream, line, to, out);
         }
         self.pump(now, stream, out);
+        self.repay(now, out);
     }
 
     /// SEND 3 (M-50): a connection has taken a message. It leaves the queue, unless we have custody of it.
@@ -254,49 +250,4 @@ impl Mesh {
             }
         }
     }
-
-    /// Grants a peer more bytes to send, unless memory is short: then it has to wait.
-    pub(super) fn grant(&mut self, stream: StreamId, bytes: usize, out: Out<'_, '_>) {
-        let is_short = self.is_short();
-        if let Some(link) = self.links.get_mut(stream) {
-            if is_short {
-                link.owed_bytes += bytes;
-            } else {
-                out.read(stream, bytes);
-            }
-        }
-    }
-
-    /// Grants what was held back, now that memory is free again.
-    pub(super) fn repay(&mut self, out: Out<'_, '_>) {
-        if self.is_short() {
-            return;
-        }
-        for (stream, link) in self.links.iter_mut() {
-            if link.owed_bytes > 0 {
-                out.read(stream, core::mem::take(&mut link.owed_bytes));
-            }
-        }
-    }
-
-    /// Whether peers have to wait before they send more.
-    fn is_short(&self) -> bool {
-        self.memory_bytes() > self.config.memory_bytes_max || self.room.is_full()
-    }
-
-    /// Messages in memory: those that wait, and those being saved for us.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.queue.memory_bytes() + self.delivering_bytes
-    }
-}
-
-/// Writes the bytes `from..until` of a message's frame.
-fn write_part(stream: StreamId, message: &Message, from: usize, until: usize, out: Out<'_, '_>) {
-    let length = (message.body().len() as u32).to_be_bytes();
-    let body = &message.body()[from.saturating_sub(LENGTH_BYTES)..until.saturating_sub(LENGTH_BYTES)];
-    out.write_with(stream, until - from, |writer| {
-        writer.bytes(&length[from.min(LENGTH_BYTES)..until.min(LENGTH_BYTES)]);
-        writer.bytes(body);
-    })
-    .expect("the parts are as long as the whole");
 }

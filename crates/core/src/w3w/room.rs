@@ -99,17 +99,17 @@ impl Mesh {
             Saving::Transit { key, is_new, message, evicted, .. } => out.batch(op, false, |batch| {
                 forget_blocks(&evicted, batch);
                 if is_new {
-                    put_block(key, message.data(), seconds, batch);
+                    put_block(key, message.shared_data(), seconds, batch);
                 }
             }),
             Saving::Deliver(delivery) => {
                 let Delivery { message, key, is_new, is_part, received, evicted, .. } = &*delivery;
                 let seen = SeenKey::new(message.sender, message.recipient, *key);
-                let until = seconds + self.config.seen_window().as_secs();
+                let until = seconds + self.config.expiry.as_secs();
                 out.batch(op, !is_part, |batch| {
                     forget_blocks(evicted, batch);
                     if *is_new {
-                        put_block(*key, message.data(), seconds, batch);
+                        put_block(*key, message.shared_data(), seconds, batch);
                     }
                     batch.put(SEEN, &seen.0, &until.to_be_bytes());
                     if let Some(received) = received {

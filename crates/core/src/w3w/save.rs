@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use bytes::Bytes;
+
 use super::alarms::Alarm;
 use super::boxes::{Received, Sent, SentState, Waiting};
 use super::config::Fault;
@@ -103,7 +105,7 @@ impl Mesh {
         self.route(now, line, out);
         self.remind(now);
         self.queue.shed(self.config.memory_bytes_max);
-        self.repay(out);
+        self.repay(now, out);
     }
 
     /// A message of ours: safe before its sender is told so.
@@ -125,10 +127,11 @@ impl Mesh {
             return Err(Reply::Duplicate { key });
         }
         let message = Message::new(self.own, to, data);
+        let block = message.shared_data();
         self.counters.messages_sent += 1;
         if to == self.own {
             // MA-44: no network between us and ourselves.
-            self.received.add(seen, now.mono, now.mono + self.config.seen_window());
+            self.received.add(seen, now.mono, now.mono + self.config.expiry);
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
@@ -152,7 +155,7 @@ impl Mesh {
         out.batch(op, receipt.is_some() && !is_early, |batch| {
             forget_blocks(&evicted, batch);
             if is_new {
-                put_block(key, data, now.wall.as_seconds(), batch);
+                put_block(key, block.clone(), now.wall.as_seconds(), batch);
             }
             batch.put(QUEUE, &line.to_be_bytes(), &waiting.to_bytes());
             if let Some(sent) = sent {
@@ -287,7 +290,7 @@ impl Mesh {
             out.reply(request, Reply::Sent { number, key });
         }
         self.remind(now);
-        self.repay(out);
+        self.repay(now, out);
     }
 
     /// A message that people read: into the inbox, told, and confirmed if its sender asked for it.
@@ -373,13 +376,15 @@ impl Mesh {
             let op = self.begin(Pending::Other);
             out.delete(op, QUEUE, &line.to_be_bytes(), false);
         }
+        if let Some(message) = entry.message {
+            self.spare.give(message.frame);
+        }
     }
 
     /// Reads a message that waits from the store again, once.
     pub(super) fn fetch(&mut self, line: Line, out: Out<'_, '_>) {
-        let is_under_way = self.ops.values().any(|pending| *pending == Pending::Fetch(line));
         if let Some(key) = self.queue.get(line).map(|entry| entry.key)
-            && !is_under_way
+            && self.fetching.insert(line)
         {
             let op = self.begin(Pending::Fetch(line));
             out.get(op, BLOCKS, &key.to_bytes());
@@ -427,6 +432,9 @@ impl Mesh {
     /// The store has answered.
     pub(super) fn stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
         let Some(pending) = self.ops.remove(&reply.op) else { return };
+        if let Pending::Fetch(line) = &pending {
+            self.fetching.remove(line);
+        }
         let fault = if let StoreResult::Failed(fault) = reply.result { Some(fault) } else { None };
         let value = if let StoreResult::Value(value) = reply.result { value } else { None };
         if let (Pending::Save(saving), Some(StoreFault::Busy)) = (&pending, fault) {
@@ -566,11 +574,11 @@ fn waiting_of(entry: &Entry) -> Waiting {
     }
 }
 
-pub(super) fn put_block(key: Key, data: &[u8], seconds: u64, batch: &mut BatchWriter<'_>) {
+pub(super) fn put_block(key: Key, data: Bytes, seconds: u64, batch: &mut BatchWriter<'_>) {
     let mut about = [0; 16];
     about[..8].copy_from_slice(&(data.len() as u64).to_be_bytes());
     about[8..].copy_from_slice(&seconds.to_be_bytes());
-    batch.put(BLOCKS, &key.to_bytes(), data);
+    batch.put_shared(BLOCKS, &key.to_bytes(), data);
     batch.put(INDEX, &key.to_bytes(), &about);
 }
 

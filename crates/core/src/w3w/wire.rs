@@ -1,7 +1,8 @@
 //! The bytes: HERE as text, frames on a connection.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::message::{Here, Message};
 use super::nid::{NID_HEX_BYTES, Nid};
@@ -92,38 +93,45 @@ pub fn here_frame(here: &Here) -> Vec<u8> {
     [&(body.len() as u32).to_be_bytes()[..], &body].concat()
 }
 
-/// The body of a MESSAGE.
-pub(super) fn body(sender: Nid, recipient: Nid, data: &[u8]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(HEADER_BYTES + data.len());
-    body.extend_from_slice(VERSION);
-    body.extend_from_slice(&sender.to_hex());
-    body.extend_from_slice(&recipient.to_hex());
-    body.extend_from_slice(data);
-    body
+/// The frame of a MESSAGE.
+pub(super) fn message_frame(sender: Nid, recipient: Nid, data: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(LENGTH_BYTES + HEADER_BYTES + data.len());
+    frame.extend_from_slice(&((HEADER_BYTES + data.len()) as u32).to_be_bytes());
+    frame.extend_from_slice(VERSION);
+    frame.extend_from_slice(&sender.to_hex());
+    frame.extend_from_slice(&recipient.to_hex());
+    frame.extend_from_slice(data);
+    frame
 }
 
 /// Writes the frame of a MESSAGE.
 pub fn encode_message(message: &Message, writer: &mut Writer<'_>) {
-    writer.u32(message.body().len() as u32);
-    writer.bytes(message.body());
+    writer.bytes(message.frame());
 }
 
 /// Reads the body of a frame: the fourth byte tells the two kinds apart (MA-28).
 ///
 /// # Errors
 /// If it is neither.
-pub fn decode_body(body: Vec<u8>) -> Result<Body, DecodeError> {
-    match body.get(VERSION.len()) {
-        Some(b' ') => decode_here(&body).map(Body::Here),
-        _ => decode_message(body).map(Body::Message),
+pub fn decode_body(body: &[u8]) -> Result<Body, DecodeError> {
+    decode_frame([&(body.len() as u32).to_be_bytes()[..], body].concat().into())
+}
+
+/// What is DATA in a whole frame, if it is a MESSAGE.
+pub(super) fn data_of(frame: &[u8]) -> &[u8] {
+    frame.get(LENGTH_BYTES + HEADER_BYTES..).unwrap_or_default()
+}
+
+/// Reads a whole frame, the length in front of it included, and keeps it if it is a MESSAGE.
+pub(super) fn decode_frame(frame: Bytes) -> Result<Body, DecodeError> {
+    match frame.get(LENGTH_BYTES + VERSION.len()) {
+        Some(b' ') => decode_here(&frame[LENGTH_BYTES..]).map(Body::Here),
+        _ => decode_message(frame).map(Body::Message),
     }
 }
 
-/// Reads the body of a MESSAGE and keeps it.
-///
-/// # Errors
-/// If it is none.
-pub fn decode_message(body: Vec<u8>) -> Result<Message, DecodeError> {
+fn decode_message(frame: Bytes) -> Result<Message, DecodeError> {
+    let body = frame.get(LENGTH_BYTES..).unwrap_or_default();
     if body.len() < HEADER_BYTES {
         return Err(DecodeError::Truncated);
     }
@@ -133,5 +141,5 @@ pub fn decode_message(body: Vec<u8>) -> Result<Message, DecodeError> {
     let (sender, recipient) = body[VERSION.len()..HEADER_BYTES].split_at(NID_HEX_BYTES);
     let sender = Nid::from_hex(sender).ok_or(DecodeError::Field("sender"))?;
     let recipient = Nid::from_hex(recipient).ok_or(DecodeError::Field("recipient"))?;
-    Ok(Message { sender, recipient, body: Arc::new(body) })
+    Ok(Message { sender, recipient, frame })
 }

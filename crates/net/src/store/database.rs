@@ -5,25 +5,20 @@
 //! nothing of it was kept and everyone in it is told; nobody in it has been answered before.
 
 use std::io;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use annulus_core::{Space, SpaceId, StoreFault};
 use redb::backends::InMemoryBackend;
-use redb::{
-    Durability, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, TableError,
-    WriteTransaction,
-};
+use redb::{Durability, ReadableDatabase, StorageBackend};
 
-use super::{Change, Outcome, Store, Work};
+use super::tables::{self, Page, Reading, Spaces, Writing};
+use super::unsynced::{Stored, Unsynced};
+use super::values::{LARGE_BYTES, Values};
+use super::{Outcome, Part, Store, Work, sync_directory};
 use crate::error::OpenError;
 
 /// How much the database may keep in memory: an idle agent has little, and the system caches the file anyway.
 const CACHE_BYTES: usize = 1024 * 1024;
-/// A page of a range stops growing here, whatever number of entries was asked for.
-const PAGE_BYTES: usize = 1024 * 1024;
-
-type Definition<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 
 /// An open database.
 pub(super) struct Database {
@@ -31,9 +26,14 @@ pub(super) struct Database {
     spaces: Vec<(SpaceId, String)>,
     /// `None` if it failed and could not be opened again.
     inner: Option<redb::Database>,
+    values: Values,
+    /// What was answered and is not safe.
+    unsynced: Unsynced,
+    /// Whether the database has forgotten that, because it had to be opened again.
+    is_behind: bool,
     /// Whether everything written is safe.
     synced: bool,
-    /// Set when something that was answered got lost; whatever came behind it would be out of order.
+    /// Set when something that was answered may be lost for good; whatever came behind it would be out of order.
     broken: Option<StoreFault>,
 }
 
@@ -42,60 +42,237 @@ impl Database {
     pub(super) fn open(store: &Store, spaces: &[Space]) -> Result<Self, OpenError> {
         let spaces: Vec<_> =
             spaces.iter().map(|space| (space.id, format!("{}/{}", space.id.service(), space.name))).collect();
-        let inner = open(store, &spaces).map_err(|error| refused(store, error))?;
-        Ok(Self { store: store.clone(), spaces, inner: Some(inner), synced: true, broken: None })
+        let opened = open(store, &spaces).and_then(|inner| {
+            let (used, services) = tables::places(&inner.begin_read()?)?;
+            Ok((inner, Values::open(store, used, services)?))
+        });
+        let (inner, values) = opened.map_err(|error| refused(store, error))?;
+        Ok(Self {
+            store: store.clone(),
+            spaces,
+            inner: Some(inner),
+            values,
+            unsynced: Unsynced::default(),
+            is_behind: false,
+            synced: true,
+            broken: None,
+        })
     }
 
     /// Carries out a group: one outcome for each, in order. All writes are kept, or none.
     pub(super) fn run<'a>(&mut self, group: impl Iterator<Item = &'a Work> + Clone) -> Vec<Outcome> {
-        let len = group.clone().count();
-        let writes = group.clone().any(|work| matches!(work, Work::Write { .. }));
-        let durable = group.clone().any(|work| matches!(work, Work::Write { durable: true, .. }));
-        let done = match (self.broken, &self.inner) {
-            (Some(fault), _) => Err(fault),
-            (None, None) => Err(StoreFault::Broken),
-            (None, Some(inner)) if writes => {
-                write(inner, &self.spaces, group, durable).map_err(|error| fault(&error))
-            }
-            (None, Some(inner)) => read(inner, &self.spaces, group).map_err(|error| fault(&error)),
-        };
-        match done {
-            Ok(outcomes) => {
-                self.synced = if writes { durable } else { self.synced };
-                outcomes
-            }
-            Err(fault) => {
-                self.recover(fault);
-                vec![Outcome::Failed(fault); len]
-            }
+        if group.clone().any(|work| matches!(work, Work::Write { .. })) {
+            return match self.write(group.clone()) {
+                Ok(outcomes) => outcomes,
+                // The reads among them can still be answered: the writes before them were not kept.
+                Err(fault) => group.map(|work| self.read_or(work, fault)).collect(),
+            };
         }
+        group.map(|work| self.read_or(work, StoreFault::Broken)).collect()
     }
 
     /// Makes everything written safe.
     pub(super) fn sync(&mut self) {
-        let _ = self.run([Work::Write { changes: Vec::new(), durable: true }].iter());
-        // If it failed, `broken` says so to all that follow; to try again every second would help nobody.
-        self.synced = true;
+        // If it failed, that says so to whoever writes next; it is tried again, because a disk may have room again.
+        let _ = self.write([Work::Write { changes: Vec::new(), durable: true }].iter());
     }
 
-    /// Whether everything written is safe.
+    /// Whether everything written is safe, or never will be.
     pub(super) fn is_synced(&self) -> bool {
-        self.synced
+        self.synced || self.broken.is_some()
     }
 
-    /// The database does nothing more after an error of the medium, so it is opened again: a disk that was full may
-    /// have room now. That forgets what was not safe, and if somebody was told that it was written, the order of
-    /// what survives could no longer be kept: then it stays broken until the node is started again.
-    fn recover(&mut self, fault: StoreFault) {
-        if self.broken.is_some() {
-            return;
+    fn write<'a>(
+        &mut self,
+        group: impl Iterator<Item = &'a Work> + Clone,
+    ) -> Result<Vec<Outcome>, StoreFault> {
+        if let Some(fault) = self.broken {
+            return Err(fault);
         }
-        if !self.synced {
+        if !self.is_open() {
+            return Err(StoreFault::Broken);
+        }
+        self.catch_up()?;
+        let is_durable = group.clone().any(|work| matches!(work, Work::Write { durable: true, .. }))
+            || self.unsynced.is_full()
+            || self.values.wants_sync();
+        // Large values first: if there is no room for them, nothing has happened to the database.
+        let placed = match self.place(group.clone()) {
+            Ok(placed) => placed,
+            Err(error) => {
+                self.values.aborted();
+                let fault = fault(&error.into());
+                return Err(if fault == StoreFault::Full { fault } else { self.recover(fault) });
+            }
+        };
+        match self.commit(group.clone(), &placed, is_durable) {
+            Ok(outcomes) => {
+                self.values.committed(is_durable);
+                self.synced = is_durable;
+                if is_durable {
+                    self.unsynced.clear();
+                } else {
+                    self.remember(group, &placed);
+                }
+                Ok(outcomes)
+            }
+            Err(error) => {
+                self.values.aborted();
+                Err(self.recover(fault(&error)))
+            }
+        }
+    }
+
+    /// What each change of the group leaves under its key; large values are in their file then.
+    fn place<'a>(&mut self, group: impl Iterator<Item = &'a Work>) -> io::Result<Vec<Stored>> {
+        let mut placed = Vec::new();
+        for (.., value) in changes(&self.spaces, group) {
+            placed.push(match value {
+                Some(value) if value.len() >= LARGE_BYTES => Stored::Far(self.values.write(value)?),
+                Some(value) => Stored::Inline(value.clone()),
+                None => Stored::Nothing,
+            });
+        }
+        Ok(placed)
+    }
+
+    /// Keeps what was answered and is not safe.
+    fn remember<'a>(&mut self, group: impl Iterator<Item = &'a Work>, placed: &[Stored]) {
+        for ((space, key, _), stored) in changes(&self.spaces, group).zip(placed) {
+            self.unsynced.insert(*space, key.clone(), stored.clone());
+        }
+    }
+
+    /// One transaction. Reads in it see the writes before them and are answered only if those are kept.
+    fn commit<'a>(
+        &mut self,
+        group: impl Iterator<Item = &'a Work>,
+        placed: &[Stored],
+        is_durable: bool,
+    ) -> Result<Vec<Outcome>, redb::Error> {
+        let Some(inner) = &self.inner else { return Err(io::Error::other("the store is closed").into()) };
+        if is_durable {
+            self.values.sync()?;
+        }
+        let mut transaction = inner.begin_write()?;
+        if !is_durable {
+            transaction.set_durability(Durability::None)?;
+        }
+        let mut outcomes = Vec::new();
+        let mut tables = Writing::new(&transaction, &self.spaces)?;
+        let mut placed = placed.iter();
+        for work in group {
+            outcomes.push(match work {
+                Work::Get { space, key } => tables.get(*space, key, &self.values)?,
+                Work::Page { .. } => tables.page(&page_of(work), &self.values)?,
+                Work::Write { changes, .. } => match unknown(&self.spaces, changes) {
+                    Some(outcome) => outcome,
+                    None => {
+                        for ((space, key, _), stored) in changes.iter().zip(placed.by_ref()) {
+                            tables.set(*space, key, stored, &mut self.values)?;
+                        }
+                        Outcome::Written
+                    }
+                },
+            });
+        }
+        drop(tables);
+        transaction.commit()?;
+        Ok(outcomes)
+    }
+
+    /// A read on its own; a write is not done, for this reason.
+    fn read_or(&mut self, work: &Work, otherwise: StoreFault) -> Outcome {
+        if matches!(work, Work::Write { .. }) {
+            return Outcome::Failed(otherwise);
+        }
+        if let Some(fault) = self.broken {
+            return Outcome::Failed(fault);
+        }
+        if !self.is_open() {
+            return Outcome::Failed(StoreFault::Broken);
+        }
+        match self.read(work) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::Failed(self.recover(fault(&error))),
+        }
+    }
+
+    fn read(&self, work: &Work) -> Result<Outcome, redb::Error> {
+        let Some(inner) = &self.inner else { return Err(io::Error::other("the store is closed").into()) };
+        let transaction = inner.begin_read()?;
+        let nothing = Unsynced::default();
+        let missing = if self.is_behind { &self.unsynced } else { &nothing };
+        let tables = Reading { transaction: &transaction, spaces: &self.spaces, missing };
+        match work {
+            Work::Get { space, key } => tables.get(*space, key, &self.values),
+            work => tables.page(&page_of(work), &self.values),
+        }
+    }
+
+    /// Writes again what the database has forgotten because it had to be opened again.
+    fn catch_up(&mut self) -> Result<(), StoreFault> {
+        if !self.is_behind {
+            return Ok(());
+        }
+        let Some(inner) = &self.inner else { return Err(StoreFault::Broken) };
+        let mut again = || -> Result<(), redb::Error> {
+            self.values.sync()?;
+            let transaction = inner.begin_write()?;
+            let mut tables = Writing::new(&transaction, &self.spaces)?;
+            for (space, key, stored) in self.unsynced.iter() {
+                tables.set(space, key, stored, &mut self.values)?;
+            }
+            drop(tables);
+            Ok(transaction.commit()?)
+        };
+        match again() {
+            Ok(()) => {
+                // The places that these changes give up are known already, from the first time.
+                self.values.forget_released();
+                self.values.committed(true);
+                self.unsynced.clear();
+                (self.is_behind, self.synced) = (false, true);
+                Ok(())
+            }
+            Err(error) => {
+                self.values.aborted();
+                Err(self.recover(fault(&error)))
+            }
+        }
+    }
+
+    /// The database does nothing more after an error of the medium, so it is opened again. That forgets what was not safe.
+    /// If the disk was only full, it is written again as soon as there is room; until then reads find it here, and writes
+    /// are refused. After any other error nobody knows what is there: then it stays broken until the node is started again,
+    /// unless nothing was lost.
+    fn recover(&mut self, fault: StoreFault) -> StoreFault {
+        if !self.synced && fault != StoreFault::Full {
             tracing::error!(?fault, "the store failed with writes that were not safe yet");
             self.broken = Some(fault);
+            self.inner = None;
+            return fault;
         }
+        self.is_behind = !self.unsynced.is_empty();
+        // In memory there is nothing to open again, and no disk that could be full.
+        if matches!(self.store, Store::Memory) {
+            self.broken = Some(fault);
+        }
+        self.reopen();
+        fault
+    }
+
+    /// Whether it is open, or can be opened again by now.
+    fn is_open(&mut self) -> bool {
+        if self.inner.is_none() {
+            self.reopen();
+        }
+        self.inner.is_some()
+    }
+
+    fn reopen(&mut self) {
         self.inner = None;
-        if self.broken.is_none() && !matches!(self.store, Store::Memory) {
+        if self.broken.is_none() {
             self.inner = open(&self.store, &self.spaces)
                 .map_err(|error| tracing::error!(%error, "cannot open the store again"))
                 .ok();
@@ -103,7 +280,33 @@ impl Database {
     }
 }
 
-fn open(store: &Store, spaces: &[(SpaceId, String)]) -> Result<redb::Database, redb::Error> {
+/// Every change of a group, in order, but for those that cannot be made.
+fn changes<'a>(
+    spaces: &Spaces,
+    group: impl Iterator<Item = &'a Work>,
+) -> impl Iterator<Item = &'a super::Change> {
+    group
+        .filter_map(|work| if let Work::Write { changes, .. } = work { Some(changes) } else { None })
+        .filter(|changes| unknown(spaces, changes).is_none())
+        .flatten()
+}
+
+fn page_of(work: &Work) -> Page<'_> {
+    match work {
+        Work::Page { space, from, until, entries_max } => {
+            Page { space: *space, from, until, entries_max: *entries_max }
+        }
+        Work::Get { .. } | Work::Write { .. } => unreachable!("only pages are read as pages"),
+    }
+}
+
+/// What becomes of changes of a space that was not declared: a bug of the machine.
+fn unknown(spaces: &Spaces, changes: &[super::Change]) -> Option<Outcome> {
+    let (space, ..) = changes.iter().find(|(space, ..)| tables::position(spaces, *space).is_none())?;
+    Some(tables::unknown(*space))
+}
+
+fn open(store: &Store, spaces: &Spaces) -> Result<redb::Database, redb::Error> {
     let mut builder = redb::Builder::new();
     builder.set_cache_size(CACHE_BYTES);
     let database = match store {
@@ -114,20 +317,11 @@ fn open(store: &Store, spaces: &[(SpaceId, String)]) -> Result<redb::Database, r
             }
             builder.open(path)?
         }
-        Store::Backend(make) => builder.create_with_backend(Boxed(make().map_err(redb::Error::Io)?))?,
-    };
-    let present = database.begin_read()?;
-    let missing = spaces.iter().any(|(_, name)| {
-        matches!(present.open_table(definition(name)), Err(TableError::TableDoesNotExist(_)))
-    });
-    drop(present);
-    if missing {
-        let transaction = database.begin_write()?;
-        for (_, name) in spaces {
-            transaction.open_table(definition(name))?;
+        Store::Backend(make) => {
+            builder.create_with_backend(Boxed(make(Part::Database).map_err(redb::Error::Io)?))?
         }
-        transaction.commit()?;
-    }
+    };
+    tables::make(&database, spaces)?;
     Ok(database)
 }
 
@@ -142,156 +336,8 @@ fn create(builder: &redb::Builder, path: &Path) -> Result<(), redb::Error> {
     }
     drop(builder.create(&unfinished)?);
     std::fs::rename(&unfinished, path)?;
-    // The name is safe when the directory is. Not every system can sync one; then nothing more can be done.
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Ok(directory) = std::fs::File::open(directory.unwrap_or(Path::new("."))) {
-        let _ = directory.sync_all();
-    }
+    sync_directory(path);
     Ok(())
-}
-
-fn definition(name: &str) -> Definition<'_> {
-    Definition::new(name)
-}
-
-/// A group with writes in it. Reads in it see the writes before them and are answered only if those are kept.
-fn write<'a>(
-    database: &redb::Database,
-    spaces: &[(SpaceId, String)],
-    group: impl Iterator<Item = &'a Work>,
-    durable: bool,
-) -> Result<Vec<Outcome>, redb::Error> {
-    let mut transaction = database.begin_write()?;
-    if !durable {
-        transaction.set_durability(Durability::None)?;
-    }
-    let outcomes = apply(&transaction, spaces, group)?;
-    transaction.commit()?;
-    Ok(outcomes)
-}
-
-fn apply<'a>(
-    transaction: &WriteTransaction,
-    spaces: &[(SpaceId, String)],
-    group: impl Iterator<Item = &'a Work>,
-) -> Result<Vec<Outcome>, redb::Error> {
-    let mut tables = Tables { transaction, spaces, open: spaces.iter().map(|_| None).collect() };
-    let mut outcomes = Vec::new();
-    for work in group {
-        outcomes.push(match work {
-            Work::Get { space, key } => match tables.table(*space)? {
-                Some(table) => get(table, key)?,
-                None => unknown(*space),
-            },
-            Work::Page { space, from, until, entries_max } => match tables.table(*space)? {
-                Some(table) => page(table, from, until, *entries_max)?,
-                None => unknown(*space),
-            },
-            Work::Write { changes, .. } => tables.change(changes)?,
-        });
-    }
-    Ok(outcomes)
-}
-
-/// A group of reads only.
-fn read<'a>(
-    database: &redb::Database,
-    spaces: &[(SpaceId, String)],
-    group: impl Iterator<Item = &'a Work>,
-) -> Result<Vec<Outcome>, redb::Error> {
-    let transaction = database.begin_read()?;
-    let mut outcomes = Vec::new();
-    for work in group {
-        outcomes.push(match work {
-            Work::Get { space, key } => match position(spaces, *space) {
-                Some(at) => get(&transaction.open_table(definition(&spaces[at].1))?, key)?,
-                None => unknown(*space),
-            },
-            Work::Page { space, from, until, entries_max } => match position(spaces, *space) {
-                Some(at) => {
-                    page(&transaction.open_table(definition(&spaces[at].1))?, from, until, *entries_max)?
-                }
-                None => unknown(*space),
-            },
-            Work::Write { .. } => unreachable!("a group with a write in it goes another way"),
-        });
-    }
-    Ok(outcomes)
-}
-
-type Table<'t> = redb::Table<'t, &'static [u8], &'static [u8]>;
-
-/// The tables of one transaction. Each may be open only once, and opening is not free: it happens at the first use.
-struct Tables<'t> {
-    transaction: &'t WriteTransaction,
-    spaces: &'t [(SpaceId, String)],
-    open: Vec<Option<Table<'t>>>,
-}
-
-impl<'t> Tables<'t> {
-    /// The table of a space, if it was declared.
-    fn table(&mut self, space: SpaceId) -> Result<Option<&mut Table<'t>>, redb::Error> {
-        let Some(at) = position(self.spaces, space) else { return Ok(None) };
-        if self.open[at].is_none() {
-            self.open[at] = Some(self.transaction.open_table(definition(&self.spaces[at].1))?);
-        }
-        Ok(self.open[at].as_mut())
-    }
-
-    /// All of these changes, or none.
-    fn change(&mut self, changes: &[Change]) -> Result<Outcome, redb::Error> {
-        if let Some((space, ..)) = changes.iter().find(|(space, ..)| position(self.spaces, *space).is_none())
-        {
-            return Ok(unknown(*space));
-        }
-        for (space, key, value) in changes {
-            let Some(table) = self.table(*space)? else { continue };
-            match value {
-                Some(value) => drop(table.insert(key.as_slice(), value.as_slice())?),
-                None => drop(table.remove(key.as_slice())?),
-            }
-        }
-        Ok(Outcome::Written)
-    }
-}
-
-type Key = &'static [u8];
-
-fn get(table: &impl ReadableTable<Key, Key>, key: &[u8]) -> Result<Outcome, redb::Error> {
-    Ok(Outcome::Value(table.get(key)?.map(|value| value.value().to_vec())))
-}
-
-fn page(
-    table: &impl ReadableTable<Key, Key>,
-    from: &[u8],
-    until: &[u8],
-    entries_max: u32,
-) -> Result<Outcome, redb::Error> {
-    let end = if until.is_empty() { Bound::Unbounded } else { Bound::Excluded(until) };
-    let (mut entries, mut bytes) = (Vec::new(), 0);
-    // The database calls a range that ends before it begins a bug; here it is empty.
-    if !until.is_empty() && until <= from {
-        return Ok(Outcome::Page { entries, more: false });
-    }
-    for entry in table.range::<&[u8]>((Bound::Included(from), end))? {
-        if entries.len() >= entries_max as usize || bytes >= PAGE_BYTES {
-            return Ok(Outcome::Page { entries, more: true });
-        }
-        let (key, value) = entry?;
-        let (key, value) = (key.value().to_vec(), value.value().to_vec());
-        bytes += key.len() + value.len();
-        entries.push((key, value));
-    }
-    Ok(Outcome::Page { entries, more: false })
-}
-
-fn position(spaces: &[(SpaceId, String)], space: SpaceId) -> Option<usize> {
-    spaces.iter().position(|(id, _)| *id == space)
-}
-
-fn unknown(space: SpaceId) -> Outcome {
-    tracing::error!(%space, "the machine used a space it did not declare");
-    Outcome::Failed(StoreFault::Broken)
 }
 
 /// What an error of the database means for a machine.

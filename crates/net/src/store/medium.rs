@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use annulus_core::Rng;
 use redb::StorageBackend;
 
-use super::Store;
+use super::{Part, Store};
 
 /// Disks lose power between sectors, not between writes.
 const SECTOR_BYTES: usize = 512;
@@ -19,12 +19,8 @@ pub(super) struct Medium {
 
 #[derive(Debug, Default)]
 struct Disk {
-    /// What a loss of power leaves for certain.
-    safe: Vec<u8>,
-    /// What the running process sees.
-    seen: Vec<u8>,
-    /// The difference, in order.
-    unsynced: Vec<Change>,
+    /// The database, and the large values.
+    files: [File; 2],
     /// After so many more operations the power is gone.
     fuse: Option<u32>,
     /// Says that everything is safe without doing anything.
@@ -32,6 +28,23 @@ struct Disk {
     /// The disk is full at this size.
     bytes_max: Option<usize>,
     syncs: u64,
+}
+
+#[derive(Debug, Default)]
+struct File {
+    /// What a loss of power leaves for certain.
+    safe: Vec<u8>,
+    /// What the running process sees.
+    seen: Vec<u8>,
+    /// The difference, in order.
+    unsynced: Vec<Change>,
+}
+
+/// One file of the disk, as the store gets it.
+#[derive(Debug)]
+struct Face {
+    medium: Medium,
+    file: usize,
 }
 
 #[derive(Debug)]
@@ -44,7 +57,10 @@ impl Medium {
     /// As a driver is told of it.
     pub(super) fn store(&self) -> Store {
         let medium = self.clone();
-        Store::Backend(Arc::new(move || Ok(Box::new(medium.clone()))))
+        Store::Backend(Arc::new(move |part| {
+            let file = if part == Part::Database { 0 } else { 1 };
+            Ok(Box::new(Face { medium: medium.clone(), file }))
+        }))
     }
 
     /// Loses power after so many more operations.
@@ -64,7 +80,7 @@ impl Medium {
 
     /// How much is on it.
     pub(super) fn len(&self) -> usize {
-        self.lock().seen.len()
+        self.lock().len()
     }
 
     /// How often it was synced.
@@ -76,10 +92,31 @@ impl Medium {
     pub(super) fn after_power_loss(&self, rng: &mut Rng) -> Self {
         let mut disk = self.lock();
         disk.fuse = Some(0);
-        let mut left = std::mem::take(&mut disk.safe);
         // Sometimes almost everything got there, sometimes almost nothing.
         let kept_percent = rng.below(101);
-        for change in disk.unsynced.drain(..) {
+        let files = disk.files.each_mut().map(|file| file.after_power_loss(kept_percent, rng));
+        Self { disk: Arc::new(Mutex::new(Disk { files, ..Disk::default() })) }
+    }
+
+    /// Another one with the same on it, all of it safe.
+    pub(super) fn copy(&self) -> Self {
+        let files = self.lock().files.each_ref().map(|file| File::new(file.seen.clone()));
+        Self { disk: Arc::new(Mutex::new(Disk { files, ..Disk::default() })) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().expect("nothing panics while it holds the disk")
+    }
+}
+
+impl File {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { safe: bytes.clone(), seen: bytes, unsynced: Vec::new() }
+    }
+
+    fn after_power_loss(&mut self, kept_percent: u64, rng: &mut Rng) -> Self {
+        let mut left = std::mem::take(&mut self.safe);
+        for change in self.unsynced.drain(..) {
             match change {
                 Change::Length(length) if rng.below(100) < kept_percent => left.resize(length, 0),
                 Change::Length(_) => {}
@@ -93,22 +130,15 @@ impl Medium {
                 }
             }
         }
-        let disk = Disk { seen: left.clone(), safe: left, ..Disk::default() };
-        Self { disk: Arc::new(Mutex::new(disk)) }
-    }
-
-    /// Another one with the same on it, all of it safe.
-    pub(super) fn copy(&self) -> Self {
-        let seen = self.lock().seen.clone();
-        Self { disk: Arc::new(Mutex::new(Disk { safe: seen.clone(), seen, ..Disk::default() })) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Disk> {
-        self.disk.lock().expect("nothing panics while it holds the disk")
+        Self::new(left)
     }
 }
 
 impl Disk {
+    fn len(&self) -> usize {
+        self.files.iter().map(|file| file.seen.len()).sum()
+    }
+
     fn burn(&mut self) -> io::Result<()> {
         match &mut self.fuse {
             Some(0) => Err(io::Error::other("the power is gone")),
@@ -128,35 +158,38 @@ impl Disk {
     }
 }
 
-impl StorageBackend for Medium {
+impl StorageBackend for Face {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.lock().seen.len() as u64)
+        Ok(self.medium.lock().files[self.file].seen.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let mut disk = self.lock();
+        let mut disk = self.medium.lock();
         disk.burn()?;
         let from = offset as usize;
-        let bytes = disk.seen.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let seen = &disk.files[self.file].seen;
+        let bytes = seen.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         out.copy_from_slice(bytes);
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut disk = self.lock();
+        let mut disk = self.medium.lock();
         disk.burn()?;
-        disk.room(len as usize)?;
-        disk.seen.resize(len as usize, 0);
-        disk.unsynced.push(Change::Length(len as usize));
+        let others = disk.len() - disk.files[self.file].seen.len();
+        disk.room(others + len as usize)?;
+        let file = &mut disk.files[self.file];
+        file.seen.resize(len as usize, 0);
+        file.unsynced.push(Change::Length(len as usize));
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut disk = self.lock();
+        let mut disk = self.medium.lock();
         disk.burn()?;
         disk.syncs += 1;
         if !disk.lies {
-            let Disk { safe, unsynced, .. } = &mut *disk;
+            let File { safe, unsynced, .. } = &mut disk.files[self.file];
             for change in unsynced.drain(..) {
                 match change {
                     Change::Length(length) => safe.resize(length, 0),
@@ -168,14 +201,14 @@ impl StorageBackend for Medium {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut disk = self.lock();
+        let mut disk = self.medium.lock();
         disk.burn()?;
-        let from = offset as usize;
-        let Some(place) = disk.seen.get_mut(from..from + data.len()) else {
+        let (from, file) = (offset as usize, &mut disk.files[self.file]);
+        let Some(place) = file.seen.get_mut(from..from + data.len()) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
         place.copy_from_slice(data);
-        disk.unsynced.push(Change::Write(from, data.to_vec()));
+        file.unsynced.push(Change::Write(from, data.to_vec()));
         Ok(())
     }
 }

@@ -5,6 +5,10 @@
 //! all of it safe (group commit); see [`worker`]. What the database does, and why it is redb, is in `docs/store.md`.
 
 mod database;
+mod free;
+mod tables;
+mod unsynced;
+mod values;
 mod worker;
 
 #[cfg(test)]
@@ -15,12 +19,13 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::task::Poll;
 
 use annulus_core::{OpId, Space, SpaceId, StoreFault, StoreOp, StoreReply, StoreResult};
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::counters::DriverCounters;
@@ -41,8 +46,17 @@ pub enum Store {
     Backend(Arc<MakeBackend>),
 }
 
-/// Opens the medium of a store; called again if the store has to be reopened after an error.
-pub type MakeBackend = dyn Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
+/// The two files of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The database.
+    Database,
+    /// The values that are too large for it.
+    Values,
+}
+
+/// Opens the medium of one file of a store; called again if the database has to be reopened after an error.
+pub type MakeBackend = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
 impl Store {
     /// One value as it was left by the last life of a node, before anything runs on this store. It makes no file.
@@ -86,7 +100,7 @@ pub(crate) struct Request {
 }
 
 /// Where, which key, and its new value; `None` deletes it.
-pub(crate) type Change = (SpaceId, Vec<u8>, Option<Vec<u8>>);
+pub(crate) type Change = (SpaceId, Vec<u8>, Option<Bytes>);
 
 /// What is to be done: a [`StoreOp`] that owns its bytes.
 #[derive(Debug)]
@@ -105,7 +119,9 @@ impl Work {
             }
             StoreOp::Write { batch, durable } => Self::Write {
                 changes: (batch.iter())
-                    .map(|change| (change.space, change.key.to_vec(), change.value.map(<[u8]>::to_vec)))
+                    .map(|change| {
+                        (change.space, change.key.to_vec(), change.value.map(|value| value.to_bytes()))
+                    })
                     .collect(),
                 durable,
             },
@@ -117,7 +133,7 @@ impl Work {
             Self::Get { key, .. } => key.len(),
             Self::Page { from, until, .. } => from.len() + until.len(),
             Self::Write { changes, .. } => {
-                changes.iter().map(|(_, key, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum()
+                changes.iter().map(|(_, key, value)| key.len() + value.as_ref().map_or(0, Bytes::len)).sum()
             }
         }
     }
@@ -282,6 +298,15 @@ impl Client {
     fn refuse(&mut self, op: OpId, fault: StoreFault) {
         self.refused.push_back(Answer { op, outcome: Outcome::Failed(fault) });
         self.signal.raise();
+    }
+}
+
+/// Makes the name of a new file safe: it is when the directory is. Not every system can sync one; then nothing more can be
+/// done.
+fn sync_directory(path: &Path) {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Ok(directory) = std::fs::File::open(directory.unwrap_or(Path::new("."))) {
+        let _ = directory.sync_all();
     }
 }
 

@@ -18,12 +18,12 @@ type State = BTreeMap<(u16, Vec<u8>), Vec<u8>>;
 
 /// A write of a few changes. Each writes its own number too, so that no two states are alike.
 fn random_write(rng: &mut Rng, number: u64) -> Work {
-    let mut changes = vec![(SPACES[0].id, b"number".to_vec(), Some(number.to_be_bytes().to_vec()))];
+    let mut changes = vec![(SPACES[0].id, b"number".to_vec(), Some(number.to_be_bytes().to_vec().into()))];
     for _ in 0..rng.below(4) {
         let space = SPACES[rng.index(2)].id;
         let key = vec![b'k', rng.below(20) as u8];
-        let bytes = [0, 200, 4096, 20_000][rng.index(4)];
-        let value = (rng.below(4) > 0).then(|| vec![number as u8; bytes]);
+        let bytes = [0, 200, 4096, 20_000, 70_000][rng.index(5)];
+        let value = (rng.below(4) > 0).then(|| vec![number as u8; bytes].into());
         changes.push((space, key, value));
     }
     Work::Write { changes, durable: rng.below(3) == 0 }
@@ -34,7 +34,7 @@ fn apply(state: &State, work: &Work) -> State {
     if let Work::Write { changes, .. } = work {
         for (space, key, value) in changes {
             match value {
-                Some(value) => drop(state.insert((space.local(), key.clone()), value.clone())),
+                Some(value) => drop(state.insert((space.local(), key.clone()), value.to_vec())),
                 None => drop(state.remove(&(space.local(), key.clone()))),
             }
         }
@@ -143,7 +143,7 @@ fn a_full_disk_is_told_and_there_may_be_room_again() {
     let medium = Medium::default();
     let mut database = Database::open(&medium.store(), &SPACES).unwrap();
     let large = |n: u8, durable| Work::Write {
-        changes: vec![(SPACES[0].id, vec![n], Some(vec![n; 1_000_000]))],
+        changes: vec![(SPACES[0].id, vec![n], Some(vec![n; 1_000_000].into()))],
         durable,
     };
     assert_eq!(database.run([large(0, true)].iter()), [Outcome::Written]);
@@ -168,11 +168,77 @@ fn a_full_disk_is_told_and_there_may_be_room_again() {
     );
 }
 
+/// What was answered and not safe when the disk became full is neither lost nor out of order: it is read from memory
+/// until there is room, and then written again.
+#[test]
+fn what_was_not_safe_when_the_disk_became_full_is_there_when_it_has_room() {
+    let put = |space: usize, key: &[u8], value: Option<Vec<u8>>, durable| Work::Write {
+        changes: vec![(SPACES[space].id, key.to_vec(), value.map(Into::into))],
+        durable,
+    };
+    for seed in 0..20 {
+        let mut rng = Rng::from_number(seed, 1);
+        let medium = Medium::default();
+        let mut database = Database::open(&medium.store(), &SPACES).unwrap();
+        let mut state = State::new();
+        let mut fate = |database: &mut Database, rng: &mut Rng, number: u64| {
+            let work = match random_write(rng, number) {
+                Work::Write { changes, .. } => Work::Write { changes, durable: false },
+                other => other,
+            };
+            let outcome = database.run([&work].into_iter()).remove(0);
+            if outcome == Outcome::Written {
+                state = apply(&state, &work);
+            }
+            assert_eq!(dump(database), state, "seed {seed}: reads go on, whatever becomes of writes");
+            outcome
+        };
+        (0..rng.below(20)).for_each(|n| assert_eq!(fate(&mut database, &mut rng, n), Outcome::Written));
+        medium.limit(Some(medium.len()));
+        let refused =
+            (100..400).find(|n| fate(&mut database, &mut rng, *n) == Outcome::Failed(StoreFault::Full));
+        assert!(refused.is_some(), "seed {seed}: the disk never got full");
+        let small = put(1, b"small", Some(vec![1; 100]), true);
+        if let Outcome::Failed(fault) = database.run([&small].into_iter()).remove(0) {
+            assert_eq!(fault, StoreFault::Full);
+        } else {
+            assert_eq!(database.run([&put(1, b"small", None, true)].into_iter()), [Outcome::Written]);
+        }
+        medium.limit(None);
+        database.sync();
+        assert!(database.is_synced(), "seed {seed}: there is room again");
+        assert_eq!(fate(&mut database, &mut rng, 999), Outcome::Written);
+        database.sync();
+        drop(database);
+        let mut again = Database::open(&medium.after_power_loss(&mut rng).store(), &SPACES).unwrap();
+        assert_eq!(dump(&mut again), state, "seed {seed}: and all of it is safe");
+    }
+}
+
+/// Values that come and go do not make the file grow: their places are used again.
+#[test]
+fn the_place_of_a_large_value_is_used_again() {
+    let medium = Medium::default();
+    let mut database = Database::open(&medium.store(), &SPACES).unwrap();
+    let mut most = 0;
+    for n in 0..200u8 {
+        let key = |n: u8| vec![n];
+        let changes = vec![
+            (SPACES[0].id, key(n), Some(vec![n; 500_000].into())),
+            (SPACES[0].id, key(n.wrapping_sub(4)), None),
+        ];
+        assert_eq!(database.run([Work::Write { changes, durable: n % 8 == 0 }].iter()), [Outcome::Written]);
+        most = most.max(medium.len());
+    }
+    assert_eq!(dump(&mut database).len(), 4);
+    assert!(most < 20_000_000, "{most} bytes for four values of 500 000");
+}
+
 #[test]
 fn after_losing_an_answered_write_it_stays_broken() {
     let medium = Medium::default();
     let mut database = Database::open(&medium.store(), &SPACES).unwrap();
-    let put = |durable| Work::Write { changes: vec![(SPACES[0].id, vec![1], Some(vec![1]))], durable };
+    let put = |durable| Work::Write { changes: vec![(SPACES[0].id, vec![1], Some(vec![1].into()))], durable };
     assert_eq!(database.run([put(false)].iter()), [Outcome::Written]);
     medium.burn_after(0);
     assert_eq!(database.run([put(true)].iter()), [Outcome::Failed(StoreFault::Broken)]);
@@ -194,7 +260,7 @@ fn a_file_that_was_never_finished_is_made_anew() {
 #[test]
 fn a_page_is_bounded_by_bytes_and_an_empty_range_is_empty() {
     let mut database = Database::open(&Medium::default().store(), &SPACES).unwrap();
-    let changes = (0..5).map(|n| (SPACES[1].id, vec![n], Some(vec![n; 600_000]))).collect();
+    let changes = (0..5).map(|n| (SPACES[1].id, vec![n], Some(vec![n; 600_000].into()))).collect();
     assert_eq!(database.run([Work::Write { changes, durable: false }].iter()), [Outcome::Written]);
     let mut page = |from: &[u8], until: &[u8]| {
         let (from, until) = (from.to_vec(), until.to_vec());
@@ -220,7 +286,8 @@ fn waiting_writes_share_a_sync() {
     let (requests, inbox) = sync_channel(1000);
     let (outbox, mut answers) = unbounded_channel();
     for n in 0..200 {
-        let work = Work::Write { changes: vec![(SPACES[0].id, vec![n], Some(vec![n]))], durable: true };
+        let work =
+            Work::Write { changes: vec![(SPACES[0].id, vec![n], Some(vec![n].into()))], durable: true };
         requests.send(Request { op: OpId::new(u64::from(n)), bytes: 2, work }).unwrap();
     }
     worker::start(database, inbox, outbox).unwrap();
@@ -239,7 +306,7 @@ fn what_nobody_wished_to_be_safe_is_safe_after_a_while() {
     let (outbox, mut answers) = unbounded_channel();
     worker::start(database, inbox, outbox).unwrap();
     let before = medium.syncs();
-    let work = Work::Write { changes: vec![(SPACES[0].id, vec![1], Some(vec![1]))], durable: false };
+    let work = Work::Write { changes: vec![(SPACES[0].id, vec![1], Some(vec![1].into()))], durable: false };
     requests.send(Request { op: OpId::new(1), bytes: 2, work }).unwrap();
     assert_eq!(answers.blocking_recv().unwrap().outcome, Outcome::Written);
     let hang = Instant::now() + Duration::from_secs(60);

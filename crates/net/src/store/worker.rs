@@ -2,17 +2,19 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::database::Database;
-use super::{Answer, Request};
+use super::{Answer, Request, Work};
 
 /// The most operations that share one commit.
 const GROUP_MAX: usize = 256;
 /// A group is closed when it has this many bytes.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
+/// A group waits an eighth of the time that the last one took, and no longer than this, for those that were in it.
+const PATIENCE_MAX: Duration = Duration::from_millis(2);
 /// What was written without a wish for safety is made safe after this much quiet. It need not be; but the database
 /// frees no page before, and a user who pulls the plug a minute later expects it to be there.
 const QUIET: Duration = Duration::from_secs(1);
@@ -33,6 +35,7 @@ pub(super) fn start(
 
 fn run(mut database: Database, requests: &Receiver<Request>, answers: &UnboundedSender<Answer>) {
     let mut group = Vec::new();
+    let mut pace = Pace::default();
     loop {
         let first = if database.is_synced() {
             requests.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -40,14 +43,18 @@ fn run(mut database: Database, requests: &Receiver<Request>, answers: &Unbounded
             requests.recv_timeout(QUIET)
         };
         match first {
-            Ok(first) => gather(first, requests, &mut group),
+            Ok(first) => gather(first, requests, &pace, &mut group),
             Err(RecvTimeoutError::Timeout) => database.sync(),
             Err(RecvTimeoutError::Disconnected) => break,
         }
         if group.is_empty() {
             continue;
         }
+        let begin = Instant::now();
         let outcomes = database.run(group.iter().map(|request| &request.work));
+        if group.iter().any(is_durable) {
+            pace.note(group.len(), begin.elapsed());
+        }
         for (Request { op, .. }, outcome) in group.drain(..).zip(outcomes) {
             // Nobody waits for it any more: the driver was dropped. What it asked for is done nevertheless.
             let _ = answers.send(Answer { op, outcome });
@@ -58,13 +65,44 @@ fn run(mut database: Database, requests: &Receiver<Request>, answers: &Unbounded
     }
 }
 
-/// Everything that waits, up to the limits of a group.
-fn gather(first: Request, requests: &Receiver<Request>, group: &mut Vec<Request>) {
-    let mut bytes = first.bytes;
+/// Everything that waits, up to the limits of a group. Those who were answered a moment ago write again a moment later:
+/// a sync that does not wait for them makes them wait for it, and all are served half as often.
+fn gather(first: Request, requests: &Receiver<Request>, pace: &Pace, group: &mut Vec<Request>) {
+    let (mut bytes, mut until) = (first.bytes, None);
     group.push(first);
     while group.len() < GROUP_MAX && bytes < GROUP_BYTES {
-        let Ok(next) = requests.try_recv() else { return };
+        let next = match requests.try_recv() {
+            Ok(next) => next,
+            Err(_) if group.len() < pace.ops && group.iter().any(is_durable) => {
+                let until = *until.get_or_insert_with(|| Instant::now() + pace.patience);
+                let Ok(next) = requests.recv_timeout(until.saturating_duration_since(Instant::now())) else {
+                    return;
+                };
+                next
+            }
+            Err(_) => return,
+        };
         bytes += next.bytes;
         group.push(next);
+    }
+}
+
+fn is_durable(request: &Request) -> bool {
+    matches!(request.work, Work::Write { durable: true, .. })
+}
+
+/// How it went with the last durable groups.
+#[derive(Debug, Default)]
+struct Pace {
+    /// How many operations can be expected to come together.
+    ops: usize,
+    /// How long they are worth waiting for.
+    patience: Duration,
+}
+
+impl Pace {
+    fn note(&mut self, ops: usize, took: Duration) {
+        self.ops = ops.max(self.ops - self.ops.div_ceil(4));
+        self.patience = (took / 8).min(PATIENCE_MAX);
     }
 }

@@ -6,11 +6,13 @@ mod config;
 mod contract;
 mod document;
 mod garbage;
+mod holds;
 mod laws;
 mod leader;
 mod orphan;
 mod pass;
 mod rings;
+mod states;
 mod vectors;
 mod world;
 

@@ -191,7 +191,7 @@ impl World {
             }
             Action::Write { stream, bytes } => {
                 let Some(peer) = self.peer(last, stream) else { return };
-                self.ends.entry(peer).or_default().unread.extend_from_slice(bytes);
+                self.ends.entry(peer).or_default().unread.extend_from_slice(&bytes);
                 self.inputs.push_back((last, Input::Sent(stream, bytes.len(), false)));
                 self.flow(peer);
             }
@@ -243,7 +243,8 @@ impl World {
             StoreOp::Get { key, .. } => Some(self.disks.get(&(last, key.to_vec())).cloned()),
             StoreOp::Write { batch, .. } => {
                 for change in batch.iter() {
-                    self.disks.insert((last, change.key.to_vec()), change.value.unwrap_or(&[]).to_vec());
+                    let value = change.value.map_or_else(Vec::new, |value| value.to_vec());
+                    self.disks.insert((last, change.key.to_vec()), value);
                 }
                 None
             }

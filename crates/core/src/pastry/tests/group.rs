@@ -280,8 +280,10 @@ impl Group {
                     Action::Abort { stream } => parcels.push((addr(0), Some(stream), Out::Abort)),
                     Action::Store { op, request } => {
                         if let StoreOp::Write { batch, .. } = &request {
-                            member.disk =
-                                batch.iter().next().and_then(|change| change.value.map(<[u8]>::to_vec));
+                            member.disk = batch
+                                .iter()
+                                .next()
+                                .and_then(|change| change.value.map(|value| value.to_vec()));
                         }
                         stored.push((op, matches!(request, StoreOp::Get { .. })));
                     }

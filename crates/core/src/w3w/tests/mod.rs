@@ -1,4 +1,5 @@
 mod connections;
+mod credit;
 mod desk;
 mod group;
 mod known;

@@ -93,7 +93,7 @@ fn m_19_message_is_the_frame_of_the_vectors() {
         let wire = bytes_of(text(vector, "frame_hex_recommended"));
         assert_eq!(frame(&message), wire);
         assert_eq!(message.body().len() as u64, vector["body_len"].as_u64().unwrap());
-        assert_eq!(decode_body(wire[4..].to_vec()).unwrap(), crate::w3w::Body::Message(message));
+        assert_eq!(decode_body(&wire[4..]).unwrap(), crate::w3w::Body::Message(message));
         let [Described::Message { hash, size, .. }] = &describe(&wire).unwrap()[..] else {
             panic!("one message")
         };

@@ -1,0 +1,108 @@
+//! Peers that send long messages all at once, with little memory on our side.
+
+use super::desk::{Desk, SECOND, config, frame, nid};
+use crate::stream::StreamEvent;
+use crate::tag::StreamId;
+use crate::w3w::{Config, Message};
+
+/// A peer that sends as much as it is allowed to.
+struct Sender {
+    stream: StreamId,
+    credit: usize,
+    left: Vec<u8>,
+}
+
+const MEMORY_BYTES: usize = 1 << 20;
+const MESSAGE_BYTES: usize = 1 << 20;
+
+fn desk() -> Desk {
+    Desk::new(&Config { memory_bytes_max: MEMORY_BYTES, ..config() })
+}
+
+fn senders(desk: &mut Desk, count: u8) -> Vec<Sender> {
+    (1..=count)
+        .map(|number| {
+            desk.rig.take_log();
+            let stream = desk.call(number);
+            let credit = granted(desk, stream);
+            let message = Message::new(nid(number), desk.own(), &vec![number; MESSAGE_BYTES]);
+            Sender { stream, credit, left: frame(&message) }
+        })
+        .collect()
+}
+
+fn granted(desk: &Desk, stream: StreamId) -> usize {
+    let start = format!("Read {stream} ");
+    desk.rig.log.iter().filter_map(|line| line.strip_prefix(&start)?.parse::<usize>().ok()).sum()
+}
+
+/// Everybody sends in turns until nobody may; the most memory that was in use. Whoever is `mute` says no more once it is
+/// the one that may.
+fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
+    let mut most = 0;
+    loop {
+        if let (true, Some(favoured)) = (is_mute, desk.rig.machine.favoured) {
+            senders
+                .iter_mut()
+                .filter(|sender| sender.stream == favoured)
+                .for_each(|sender| sender.left.clear());
+        }
+        let mut has_sent = false;
+        for at in 0..senders.len() {
+            let Sender { stream, credit, left } = &mut senders[at];
+            let bytes = left.len().min(*credit).min(64 * 1024);
+            if bytes == 0 {
+                continue;
+            }
+            has_sent = true;
+            *credit -= bytes;
+            let data: Vec<u8> = left.drain(..bytes).collect();
+            desk.rig.stream(*stream, StreamEvent::Data(&data)).unwrap();
+            most = most.max(desk.rig.machine.memory_bytes());
+            for sender in senders.iter_mut() {
+                sender.credit += granted(desk, sender.stream);
+            }
+            desk.rig.take_log();
+        }
+        if !has_sent {
+            return most;
+        }
+    }
+}
+
+#[test]
+fn ma_48_unfinished_messages_count_as_memory_and_peers_take_turns() {
+    let mut desk = desk();
+    let mut senders = senders(&mut desk, 12);
+    let most = send(&mut desk, &mut senders, false);
+    assert!(senders.iter().all(|sender| sender.left.is_empty()), "nobody waits for ever");
+    assert_eq!(desk.rig.machine.counted().messages_delivered, 12);
+    // A window and the room ahead for each, and one message.
+    let bound = MEMORY_BYTES + 12 * (256 * 1024 + (1 << 20)) + MESSAGE_BYTES;
+    assert!(
+        (MEMORY_BYTES..bound).contains(&most),
+        "{most} bytes; all at once would be {}",
+        12 * MESSAGE_BYTES
+    );
+    assert_eq!(desk.rig.machine.memory_bytes(), 0);
+}
+
+#[test]
+fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
+    let mut desk = desk();
+    let mut senders = senders(&mut desk, 12);
+    send(&mut desk, &mut senders, true);
+    let is_waiting = |senders: &[Sender]| senders.iter().filter(|sender| !sender.left.is_empty()).count();
+    let mute = desk.rig.machine.favoured.expect("one of them may send");
+    assert!(is_waiting(&senders) > 5, "the others wait for it");
+    desk.rig.advance(29 * SECOND);
+    assert!(!desk.has(&format!("Abort {mute}")));
+    desk.rig.advance(2 * SECOND);
+    assert!(desk.has(&format!("Abort {mute}")));
+    for sender in &mut senders {
+        sender.credit += granted(&desk, sender.stream);
+    }
+    send(&mut desk, &mut senders, false);
+    assert_eq!(is_waiting(&senders), 0);
+    assert!(desk.rig.machine.counted().messages_delivered >= 10);
+}
