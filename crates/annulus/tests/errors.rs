@@ -1,6 +1,8 @@
 //! Every error of `docs/errors.md`, provoked with the real binary, and nothing in the list that is not provoked.
 
 mod common;
+#[path = "errors/token.rs"]
+mod token;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -63,9 +65,6 @@ const PROVOKED: &[&str] = &[
     "members.interval: the probe interval is …: it must be at least 1ms",
     "has a control character in it",
     "is for members, which this agent does not run",
-    "no value is called …",
-    "is no duration: give one with its unit",
-    "cannot run …; check its name and PATH",
     "this agent does not run route",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",
@@ -104,7 +103,6 @@ const CODES: &[&str] = &[
     "tags_not_kept",
     "tags_too_large",
     "own_member",
-    "token_refused",
     "bad_path",
     "too_many_clients",
     "not_delivered",
@@ -145,13 +143,15 @@ fn the_list_is_what_the_tests_provoke() {
         .filter(|line| line.starts_with("| `"))
         .filter_map(|line| line.split('`').nth(1))
         .collect();
-    let provoked: BTreeSet<&str> = PROVOKED.iter().chain(CODES).chain(MOMENTS).copied().collect();
+    let provoked = [PROVOKED, CODES, MOMENTS, token::PROVOKED, token::CODES];
+    let provoked: BTreeSet<&str> = provoked.concat().into_iter().collect();
     assert_eq!(listed, provoked);
 }
 
 /// Holds that the output is one line with all parts of the text, and the exit code is right.
 fn assert_error(output: &Output, text: &str, code: i32) {
-    assert!(PROVOKED.contains(&text), "{text} is missing in the list of provoked texts");
+    let listed = [PROVOKED, token::PROVOKED].concat();
+    assert!(listed.contains(&text), "{text} is missing in the list of provoked texts");
     let stderr = String::from_utf8_lossy(&output.stderr);
     let line = stderr.lines().find(|line| text.split('…').all(|part| line.contains(part.trim())));
     assert!(line.is_some(), "no {text:?} in: {stderr}");
@@ -420,21 +420,6 @@ fn a_client_too_many_is_told_so_and_the_others_go_on() {
 }
 
 #[test]
-fn a_token_that_cannot_be_used_says_why() {
-    let port = format!("token.udp_port={}", own_udp_port());
-    let agent = Agent::start(&["--services", "token", "--set", "token.preset=local", "--set", &port]);
-    let http = agent.http().to_string();
-    assert_fails(&["token", "get", "nothing", "--agent", &http], "no value is called …", 1);
-    let run = ["token", "run", "--limit", "5", "--agent", &http, "--", "true"];
-    assert_fails(&run, "is no duration: give one with its unit", 2);
-    let run = ["token", "run", "--agent", &http, "--", "/nowhere/command"];
-    assert_fails(&run, "cannot run …; check its name and PATH", 1);
-    let json = "Content-Type: application/json";
-    let (status, text) = agent.request("POST", "/v1/token/release", &[json], "{\"hold\":999999}");
-    assert_api_error(status, &text, 409, "token_refused");
-}
-
-#[test]
 fn a_message_that_does_not_arrive_says_why() {
     let short = ["--set", "route.message_timeout=200ms", "--set", "route.message_bytes_max=65536"];
     let agent = Agent::start(&[&["--services", "route"], &short[..]].concat());
@@ -601,7 +586,8 @@ fn the_api_refuses_with_a_code_and_a_hint() {
 }
 
 fn assert_api_error(status: u16, text: &str, expected: u16, code: &str) {
-    assert!(CODES.contains(&code), "{code} is missing in the list of provoked codes");
+    let listed = [CODES, token::CODES].concat();
+    assert!(listed.contains(&code), "{code} is missing in the list of provoked codes");
     let body: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{code}: {text}"));
     assert_eq!((status, body["error"]["code"].as_str()), (expected, Some(code)), "{text}");
     let says = |key: &str| body["error"][key].as_str().is_some_and(|text| !text.is_empty());

@@ -4,7 +4,7 @@ mod common;
 
 use std::net::IpAddr;
 
-use common::{Agent, own_ip, own_udp_port, wait_until};
+use common::{Agent, own_ip, own_udp_port, wait_until, wait_until_seen};
 
 #[test]
 fn one_join_is_enough_for_all_services() {
@@ -45,8 +45,10 @@ fn one_join_is_enough_for_all_services() {
     let dead = agents.pop().expect("there are four");
     dead.signal("KILL");
     for agent in &agents {
-        wait_until("route hears from members who died", || {
-            (agent.json(&["tables"])["clockwise"].as_array().map(Vec::len) == Some(2)).then_some(())
+        wait_until_seen("route hears from members who died", || {
+            let tables = agent.json(&["tables"]);
+            let whole = tables["clockwise"].as_array().map(Vec::len) == Some(2);
+            whole.then_some(()).ok_or_else(|| format!("{tables} {}", agent.json(&["members"])))
         });
     }
 }

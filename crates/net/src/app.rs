@@ -1,6 +1,5 @@
 //! The driver's side of the application: commands in, replies and events out.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -10,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::counters::{Counters, DriverCounters};
 use crate::events::Subscribers;
 use crate::handle::{Ask, Ended, Handle, Shared, Wish};
+use crate::numbers::NumberMap;
 use crate::options::Options;
 use crate::ready::{Ready, Signal, Token};
 
@@ -28,7 +28,7 @@ pub(crate) struct App<M: Machine> {
     counters: mpsc::Receiver<oneshot::Sender<Counters>>,
     shared: Arc<Shared<M>>,
     ended: watch::Sender<Option<Ended>>,
-    requests: HashMap<RequestId, oneshot::Sender<M::Reply>>,
+    requests: NumberMap<RequestId, oneshot::Sender<M::Reply>>,
     requests_made: u64,
     requests_max: usize,
 }
@@ -57,7 +57,7 @@ impl<M: Machine> App<M> {
             counters,
             shared,
             ended,
-            requests: HashMap::new(),
+            requests: NumberMap::default(),
             requests_made: 0,
             requests_max: options.requests_max.max(1),
         };

@@ -55,6 +55,7 @@ mod error;
 mod events;
 mod handle;
 mod listener;
+mod numbers;
 mod options;
 mod port;
 mod ready;

@@ -21,7 +21,7 @@ const STREAM_BYTES_PER_TURN: usize = 256 * 1024;
 /// Streams of one listener in one turn.
 const ACCEPTS_PER_TURN: usize = 16;
 /// Commands in one turn.
-const COMMANDS_PER_TURN: usize = 64;
+const COMMANDS_PER_TURN: usize = 256;
 /// Answers of the store in one turn.
 const ANSWERS_PER_TURN: usize = 256;
 /// Reports of streams in one turn.

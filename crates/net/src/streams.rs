@@ -1,6 +1,6 @@
 //! All streams of a driver, by slot and by name, and which of them have something to report.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use annulus_core::{ListenerId, StreamId};
 use slab::Slab;
 use tokio::net::TcpStream;
 
+use crate::numbers::NumberMap;
 use crate::ready::{Ready, Signal, Token};
 use crate::stream::Stream;
 
@@ -15,7 +16,7 @@ use crate::stream::Stream;
 #[derive(Default)]
 pub(crate) struct Streams {
     slots: Slab<Stream>,
-    names: HashMap<StreamId, usize>,
+    names: NumberMap<StreamId, usize>,
     reports: VecDeque<(usize, StreamId)>,
     /// Those to which something was written in this turn.
     written: Vec<(usize, StreamId)>,

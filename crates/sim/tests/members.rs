@@ -1,8 +1,10 @@
 //! The group under faults: each test is one of the failure scenarios of the spec, small enough for every run.
 
-use annulus_core::swim::Preset;
-use annulus_sim::scenarios::members::{Experiment, Measure, Measured, MembersScenario};
-use annulus_sim::{Conditions, Config, Lines, run};
+use core::time::Duration;
+
+use annulus_core::swim::{Preset, Swim};
+use annulus_sim::scenarios::members::{Experiment, Group, Measure, Measured, MembersScenario};
+use annulus_sim::{Conditions, Config, Fault, HostSpec, Lines, Sim, run};
 
 fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
     Measure {
@@ -83,6 +85,27 @@ fn loss_buries_few() {
 fn all_join_through_one() {
     let measured = run_once(&Measure { seconds: 90, ..measure(Experiment::Join, 100, Preset::Lan) }, 1);
     assert!(measured.converged && measured.false_dead == 0);
+}
+
+/// In a small group everybody hears of a newcomer at once, though the newcomer itself hears most of what is told of it.
+#[test]
+fn a_few_that_start_one_after_another_know_each_other_within_a_second() {
+    for (preset, nodes) in [Preset::Lan, Preset::Local].into_iter().flat_map(|p| [(p, 3), (p, 4), (p, 6)]) {
+        for seed in 1..=40 {
+            let group = Group { seeds: 1, ..Group::new(nodes, preset) };
+            let mut sim = Sim::new(seed, Config::default(), group.factory());
+            for n in 0..nodes {
+                let host = sim.add_host_with(HostSpec { off: true, ..HostSpec::default() });
+                sim.at(Duration::from_millis(40) * n, Fault::Start(host));
+            }
+            sim.run_for(Duration::from_millis(40) * nodes, &mut ()).unwrap();
+            let whole = |sim: &Sim<Swim>, (): &()| {
+                sim.machines().all(|(_, machine)| machine.members().live() == nodes as usize)
+            };
+            let (second, often) = (Duration::from_secs(1), Duration::from_millis(20));
+            assert!(sim.run_until_that(second, often, &mut (), whole).unwrap(), "{preset} {nodes} {seed}");
+        }
+    }
 }
 
 /// SF-7: ten minutes, no operator.

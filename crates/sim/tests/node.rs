@@ -27,8 +27,8 @@ struct Nothing;
 
 impl Observer<Node> for Nothing {}
 
-/// What a node of the tests is made of.
-fn node(birth: &Birth<'_>) -> Node {
+/// What a node of the tests is made of; `seek` tells whether its token looks for whom `members` names.
+fn node(birth: &Birth<'_>, seek: bool) -> Node {
     let IpAddr::V4(ip) = birth.address else { unreachable!("the own address of a host is IPv4") };
     let uuid = (birth.host.index() as u128 + 1).to_be_bytes();
     let nid = w3w::Nid::from_uuid(uuid);
@@ -58,6 +58,7 @@ fn node(birth: &Birth<'_>) -> Node {
     let token = jitterbug::Config {
         addr: birth.address,
         broadcast: vec![NETWORK_BROADCAST.into()],
+        seek_strangers: seek,
         ..jitterbug::Config::lan()
     };
     let mesh = w3w::Config { uuid, bind: SocketAddrV4::new(ip, MESH_PORT), ..w3w::Config::default() };
@@ -77,7 +78,7 @@ fn node(birth: &Birth<'_>) -> Node {
 
 /// So many nodes, every one alone in its broadcast domain.
 fn group(seed: u64, nodes: u16) -> Sim<Node> {
-    let mut sim = Sim::new(seed, Config::default(), |birth| node(&birth));
+    let mut sim = Sim::new(seed, Config::default(), |birth| node(&birth, true));
     for domain in 0..nodes {
         sim.add_host_with(HostSpec { domain, ..HostSpec::default() });
     }
@@ -160,4 +161,40 @@ fn route_hears_from_members_who_died() {
     sim.run_for(Duration::from_secs(60), &mut Nothing).expect("nothing forbids anything");
     assert_eq!(up(&sim).len(), 10);
     assert!(leaf_sets_are_exact(&sim), "who returns is seated again");
+}
+
+/// How many seconds after their start two rings of three, each in a broadcast domain of its own, are one.
+fn meet(seed: u64, seek: bool) -> f64 {
+    let mut sim = Sim::new(seed, Config::default(), move |birth| node(&birth, seek));
+    for host in 0..6 {
+        sim.add_host_with(HostSpec { domain: host / 3, ..HostSpec::default() });
+    }
+    let whole = |node: &Node| token(node).list().len() == 6;
+    let one = |sim: &Sim<Node>| up(sim).iter().filter(|(_, node)| whole(node)).count() == 6;
+    let step = Duration::from_millis(100);
+    let met = sim.run_until_that(Duration::from_secs(3600), step, &mut Nothing, |sim, _| one(sim));
+    assert_eq!(met, Ok(true), "seed {seed}");
+    sim.elapsed().as_secs_f64()
+}
+
+fn mean_of_meetings(seeds: u64, seek: bool) -> f64 {
+    (0..seeds).map(|seed| meet(seed, seek)).sum::<f64>() / seeds as f64
+}
+
+#[test]
+fn two_rings_meet_soon_when_members_names_their_nodes() {
+    let (named, coin) = (mean_of_meetings(6, true), mean_of_meetings(6, false));
+    assert!(3.0 * named < coin, "{named} s, and {coin} s by the coin alone");
+}
+
+/// `cargo test --release -p annulus-sim --test node -- --ignored --nocapture two_rings`
+#[test]
+#[ignore = "a measurement"]
+fn two_rings_meet_soon_measured() {
+    for (name, seek) in [("by the coin alone", false), ("named by members", true)] {
+        let mut seconds: Vec<f64> = (0..40).map(|seed| meet(seed, seek)).collect();
+        seconds.sort_by(f64::total_cmp);
+        let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+        println!("{name}: mean {mean:.1} s, median {:.1} s, max {:.1} s", seconds[20], seconds[39]);
+    }
 }

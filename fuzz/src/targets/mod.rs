@@ -1,18 +1,21 @@
 //! One file per target; [`TARGETS`] is the list of them.
 
 mod id_parse;
-mod jitterbug_datagram;
-mod jitterbug_frame;
-mod jitterbug_life;
-mod jitterbug_stream;
 mod members_datagram;
 mod members_life;
 mod mesh_datagram;
 mod mesh_life;
 mod mesh_stream;
+mod pastry_life;
+mod pastry_message;
+mod pastry_stream;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
+mod token_datagram;
+mod token_frame;
+mod token_life;
+mod token_stream;
 mod wire_reader;
 
 /// A function to feed with bytes.
@@ -27,18 +30,21 @@ pub struct Target {
 /// All targets, by name.
 pub const TARGETS: &[Target] = &[
     Target { name: "id_parse", run: id_parse::run },
-    Target { name: "jitterbug_datagram", run: jitterbug_datagram::run },
-    Target { name: "jitterbug_frame", run: jitterbug_frame::run },
-    Target { name: "jitterbug_life", run: jitterbug_life::run },
-    Target { name: "jitterbug_stream", run: jitterbug_stream::run },
     Target { name: "members_datagram", run: members_datagram::run },
     Target { name: "members_life", run: members_life::run },
     Target { name: "mesh_datagram", run: mesh_datagram::run },
     Target { name: "mesh_life", run: mesh_life::run },
     Target { name: "mesh_stream", run: mesh_stream::run },
     Target { name: "node_life", run: ping_life::run_node },
+    Target { name: "pastry_life", run: pastry_life::run },
+    Target { name: "pastry_message", run: pastry_message::run },
+    Target { name: "pastry_stream", run: pastry_stream::run },
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },
     Target { name: "ping_stream", run: ping_stream::run },
+    Target { name: "token_datagram", run: token_datagram::run },
+    Target { name: "token_frame", run: token_frame::run },
+    Target { name: "token_life", run: token_life::run },
+    Target { name: "token_stream", run: token_stream::run },
     Target { name: "wire_reader", run: wire_reader::run },
 ];

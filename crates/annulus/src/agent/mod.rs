@@ -16,3 +16,4 @@ pub(crate) mod user_event;
 
 pub(crate) use journal::Position;
 pub(crate) use run::run;
+pub(crate) use services::HOLD_MAX;

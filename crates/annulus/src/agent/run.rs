@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use annulus_core::jitterbug::{self, DropReason};
 use annulus_core::node::{Node, PartEvent};
 use annulus_core::{Bound, Id, Service, pastry, swim};
 use annulus_net::{Ended, Events, Handle, Options};
@@ -133,15 +134,42 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                 api.journal.push(at_micros, &told);
             }
             other => {
-                if let PartEvent::Members(swim::Event::JoinFailed { addr }) = other {
-                    tracing::warn!(
-                        %addr,
-                        "nobody answers the join: check that an agent with members runs there, in the same ring"
-                    );
-                }
+                warn_of(other);
                 api.journal.push(now_micros(), &*event);
             }
         }
+    }
+}
+
+/// Puts into the log what somebody should do something about.
+fn warn_of(event: &PartEvent) {
+    match event {
+        PartEvent::Members(swim::Event::JoinFailed { addr }) => tracing::warn!(
+            %addr,
+            "nobody answers the join: check that an agent with members runs there, in the same ring"
+        ),
+        PartEvent::Members(swim::Event::IdConflict { addr }) => tracing::warn!(
+            %addr,
+            "another node uses our member id: its data directory is a copy of ours; stop one of the two and start it with an \
+             empty data directory (--data-dir, node.data_dir)"
+        ),
+        PartEvent::Token(jitterbug::Event::DuplicateHostId { at }) => tracing::warn!(
+            %at,
+            "another node uses our token.host_id: one of the two gets no turns; give each its own, or set none and let a \
+             copied data directory go"
+        ),
+        PartEvent::Token(jitterbug::Event::LoopSlow { took, renew_timeout }) => tracing::warn!(
+            ?took,
+            ?renew_timeout,
+            "the token takes over half of token.renew_timeout round the ring: lower token.pace, or raise token.renew_timeout on \
+             all nodes"
+        ),
+        PartEvent::Token(jitterbug::Event::TokenDropped { reason: DropReason::Stalled, .. }) => {
+            tracing::warn!(
+                "this agent stood still for longer than token.renew_timeout: its token is given up, and what held it was told"
+            );
+        }
+        _ => {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! The services: their tags, their names, and how each is built from the configuration.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 use annulus_core::jitterbug::{self, HostId, Ledger};
 use annulus_core::node::{Node, Part, Token};
@@ -32,6 +33,9 @@ pub(crate) const ROUTE: Service = Service(4);
 
 /// The tag of mesh.
 pub(crate) const MESH: Service = Service(5);
+
+/// The longest time for which an application may keep the token, or wait for it.
+pub(crate) const HOLD_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How many ports above its own an agent listens on if it announces the next one each time.
 const INCREMENTING_PORTS: u16 = 64;
@@ -156,6 +160,13 @@ fn token(settings: &Settings, store: &Store) -> anyhow::Result<Token> {
     };
     let addr = settings.ip("node.bind");
     let given: Vec<IpAddr> = settings.words("token.broadcast").filter_map(|ip| ip.parse().ok()).collect();
+    if let Some(ip) = given.iter().find(|ip| ip.is_ipv4() != addr.is_ipv4()) {
+        let text = format!(
+            "token.broadcast names {ip}, which cannot be reached from {addr}: name addresses of its family"
+        );
+        return Err(usage(text));
+    }
+    own_ports(settings).map_err(usage)?;
     let tcp_port = match settings.number("token.tcp_port") {
         0 => kept_port(store, addr),
         given => given,
@@ -173,9 +184,26 @@ fn token(settings: &Settings, store: &Store) -> anyhow::Result<Token> {
         tr_count: settings.optional_number("token.tr_count").unwrap_or(preset.tr_count),
         loose_prob_base: base.unwrap_or(preset.loose_prob_base),
         pace: settings.optional_duration("token.pace").unwrap_or(preset.pace),
+        hold_max: HOLD_MAX,
         ..preset
     };
     Token::new(&config, Ledger::new(), seed()?).map_err(|error| usage(error.to_string()))
+}
+
+/// Holds that token has its ports for itself.
+fn own_ports(settings: &Settings) -> Result<(), String> {
+    let others = [(PING, "ping.port"), (MEMBERS, "members.port"), (ROUTE, "route.port"), (MESH, "mesh.port")];
+    let others = others.iter().filter(|(service, _)| runs(settings, *service));
+    for (_, other) in others {
+        for own in ["token.udp_port", "token.tcp_port"] {
+            // What has no datagrams or no streams does not matter: two services on one number confuse everybody.
+            let (port, taken): (u16, u16) = (settings.number(own), settings.number(other));
+            if port != 0 && port == taken {
+                return Err(format!("{own} and {other} are both {port}: give each its own"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {

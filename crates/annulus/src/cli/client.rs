@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::typestate::WithBody;
@@ -68,7 +69,7 @@ impl Client {
     }
 
     /// What the agent answers to a POST.
-    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+    pub(crate) fn post(&self, path: &str, body: &impl std::fmt::Display) -> anyhow::Result<Value> {
         self.json(self.posting(path).send(body.to_string()))
     }
 
@@ -122,14 +123,29 @@ impl Client {
             .header("Content-Type", "application/json")
     }
 
+    /// The text that the agent answers to a GET, and what is read in it.
+    pub(crate) fn read<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<(String, T)> {
+        let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
+        let text = self.answer(request.call())?;
+        let read = self.parsed(&text)?;
+        Ok((text, read))
+    }
+
     fn json(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Value> {
+        self.parsed(&self.answer(outcome)?)
+    }
+
+    fn answer(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<String> {
         let mut response = self.reached(outcome)?;
         if !response.status().is_success() {
             return Err(refused(response));
         }
         let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
-        let text = body.read_to_string().context("the agent's answer broke off")?;
-        serde_json::from_str(&text).with_context(|| {
+        body.read_to_string().context("the agent's answer broke off")
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, text: &str) -> anyhow::Result<T> {
+        serde_json::from_str(text).with_context(|| {
             format!("{} answers, but not as an annulus agent does; check --agent", self.addr)
         })
     }

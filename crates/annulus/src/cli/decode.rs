@@ -29,6 +29,7 @@ enum Protocol {
     /// Jitterbug, the token ring: a TR datagram, or one TP message of a stream.
     Jitterbug,
     /// Pastry, the ring of route: a datagram, or one frame of a stream without its length.
+    #[value(alias = "route")]
     Pastry,
     /// w3w, a HERE datagram or the frames of a connection.
     W3w,

@@ -3,10 +3,16 @@
 mod group;
 mod run;
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
+use annulus_core::jitterbug::{Document, Raw, Set, Stamped};
+use serde_json::Value;
+
+use super::UsageError;
 use super::client::Client;
-use super::output::{BAD, DIM, GOOD, Output};
+use super::output::{BAD, DIM, GOOD, Output, plain};
+use crate::agent::HOLD_MAX;
 
 /// Show the token, or use it: take turns, carry small values, see how it came about.
 #[derive(clap::Args)]
@@ -32,14 +38,7 @@ enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Set a small value that travels with the token.
-    #[command(after_help = "Example:\n  annulus token set colour '\"red\"'")]
-    Set {
-        /// Its name.
-        key: String,
-        /// JSON, or any other text; null unsets it.
-        value: String,
-    },
+    Set(SetArgs),
     /// Show the values that travel with the token, or one of them.
     #[command(after_help = "Example:\n  annulus token get colour")]
     Get {
@@ -62,14 +61,34 @@ enum Verb {
     },
 }
 
+/// Set a small value that travels with the token.
+///
+/// It waits until the token is here and has the value; then every other node learns it within a loop, and this one keeps it
+/// on disk. If no token comes in time, the value is not set. Names have 1 to 128 bytes, values at most 4096 as JSON; of more
+/// than 256 the newest stay. Of several writers the last one wins, by the number of its tenure.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  annulus token set colour '\"red\"'
+  annulus token set colour null     # unset it")]
+struct SetArgs {
+    /// Its name.
+    key: String,
+    /// JSON, or any other text; null unsets it.
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+    /// How long to wait for the token.
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    wait: String,
+}
+
 impl Token {
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<std::process::ExitCode> {
         match self.verb {
             None => show(client, output)?,
-            Some(Verb::Run(run)) => return run.run(client),
+            Some(Verb::Run(run)) => return run.run(client, output),
             #[cfg(target_os = "linux")]
             Some(Verb::DieWith { parent, command }) => return Err(group::become_guarded(parent, &command)),
-            Some(Verb::Set { key, value }) => set(&key, &value, client, output)?,
+            Some(Verb::Set(args)) => set(args, client, output)?,
             Some(Verb::Get { key }) => get(key.as_deref(), client, output)?,
             Some(Verb::Graph { dot }) => graph(dot, client, output)?,
             Some(Verb::Watch { count }) => {
@@ -80,10 +99,19 @@ impl Token {
     }
 }
 
+/// The token as an agent tells it; its data apart, for only that may hold what is no ordinary JSON value.
+fn read(client: &Client) -> anyhow::Result<(String, Value, Document)> {
+    let (text, mut fields): (String, BTreeMap<String, Raw>) = client.read("/v1/token")?;
+    let data = fields.remove("data").map(|data| Document::from_json(data.text().as_bytes()));
+    let document =
+        data.transpose().map_err(|error| anyhow::anyhow!("{error}; check --agent"))?.unwrap_or_default();
+    Ok((text, serde_json::to_value(&fields)?, document))
+}
+
 fn show(client: &Client, output: &Output) -> anyhow::Result<()> {
-    let token = client.get("/v1/token")?;
+    let (text, token, _) = read(client)?;
     if output.json {
-        output.json(&token);
+        output.line(text);
         return Ok(());
     }
     let state = token["state"].as_str().unwrap_or_default();
@@ -96,7 +124,18 @@ fn show(client: &Client, output: &Output) -> anyhow::Result<()> {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
     output.line(format!("state         {style}{state}{style:#}"));
     output.line(format!("token         {}", token["token_id"]));
+    let generation = &token["generation"];
+    let generation = generation["fence"].as_u64().map(|fence| {
+        let what = if generation["kind"] == "merge" { "merged from" } else { "restored from" };
+        format!("{what} {} by {} at fence {fence}", generation["from"], generation["host"])
+    });
+    output.line(format!("generation    {}", or_dash(generation)));
     output.line(format!("host          {}", token["host_id"]));
+    let holder = number("holder").map(|holder| match (state, number("host_id") == Some(holder)) {
+        (_, true) => format!("{holder} (this)"),
+        _ => format!("{holder} (when last heard of)"),
+    });
+    output.line(format!("holder        {}", or_dash(holder)));
     output.line(format!("fence         {}", or_dash(number("fence").map(|fence| fence.to_string()))));
     let loop_ms = number("loop_micros").map(|micros| format!("{:.1} ms", micros as f64 / 1000.0));
     output.line(format!("loop          {}", or_dash(loop_ms)));
@@ -109,41 +148,61 @@ fn show(client: &Client, output: &Output) -> anyhow::Result<()> {
 }
 
 fn row(node: &Value, token: &Value) -> Vec<String> {
-    let host = node["host_id"].to_string();
     let own = if node["host_id"] == token["host_id"] { " (this)" } else { "" };
     vec![
-        format!("{host}{own}"),
+        format!("{}{own}", node["host_id"]),
         node["addr"].as_str().unwrap_or_default().into(),
         node["threshold"].to_string(),
-        token["data"]["counts"][&host].to_string(),
+        node["tenures"].to_string(),
     ]
 }
 
-fn set(key: &str, value: &str, client: &Client, output: &Output) -> anyhow::Result<()> {
-    let value: Value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    let answer = client.post("/v1/token/values", &json!({ "key": key, "value": value }))?;
-    output.done(&answer, &format!("{key} is set"));
+fn set(args: SetArgs, client: &Client, output: &Output) -> anyhow::Result<()> {
+    // What is no JSON is a text.
+    let value = Raw::new(&args.value).unwrap_or_else(|_| args.value.as_str().into());
+    let set = Set { key: args.key, value };
+    set.check().map_err(|reason| UsageError(format!("this value cannot travel: {reason}")))?;
+    let wait_ms = duration("--wait", &args.wait)?.as_millis();
+    let key = Value::from(set.key.as_str());
+    let body = format!("{{\"key\":{key},\"value\":{},\"wait_ms\":{wait_ms}}}", set.value);
+    let answer = client.post("/v1/token/values", &body)?;
+    let what = if set.value.is_null() { "unset" } else { "set" };
+    output.done(&answer, &format!("{} is {what}", plain(&set.key)));
     Ok(())
 }
 
 fn get(key: Option<&str>, client: &Client, output: &Output) -> anyhow::Result<()> {
-    let token = client.get("/v1/token")?;
-    let values = token["data"]["values"].as_object().cloned().unwrap_or_default();
+    let (_, _, document) = read(client)?;
+    let values: BTreeMap<&str, &Stamped> = document.set_values().collect();
+    let shown = |stamped: &Stamped| match output.json {
+        true => stamped.value.text().to_owned(),
+        false => plain(stamped.value.text()).into_owned(),
+    };
     if let Some(key) = key {
         let Some(stamped) = values.get(key) else {
             anyhow::bail!("no value is called {key:?}: `annulus token get` shows all");
         };
-        output.line(stamped["value"].to_string());
+        output.line(shown(stamped));
         return Ok(());
     }
     if output.json {
-        output.json(&Value::Object(values));
+        output.line(serde_json::to_string(&values)?);
         return Ok(());
     }
     for (key, stamped) in &values {
-        output.line(format!("{key} = {}", stamped["value"]));
+        output.line(format!("{} = {}", plain(key), shown(stamped)));
     }
     Ok(())
+}
+
+/// A time that an agent waits: from a millisecond to a day.
+fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
+    let asked = humantime::parse_duration(text)
+        .map_err(|_| UsageError(format!("{text:?} is no duration: give one with its unit, such as 10s")))?;
+    if asked < Duration::from_millis(1) || asked > HOLD_MAX {
+        return Err(UsageError(format!("{flag} {text} is out of range: give 1ms to 24h")));
+    }
+    Ok(asked)
 }
 
 fn graph(dot: bool, client: &Client, output: &Output) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ pub(crate) mod foreign;
 pub(crate) mod mesh;
 pub(crate) mod ring;
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -168,15 +169,20 @@ impl Drop for Agent {
 
 /// Asks again and again until there is an answer.
 pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    wait_until_seen(what, || ask().ok_or(""))
+}
+
+/// The same, and tells what was seen last if there never is one.
+pub(crate) fn wait_until_seen<T, E: Display>(what: &str, mut ask: impl FnMut() -> Result<T, E>) -> T {
     let begin = Instant::now();
     // Soon at first, then seldom: who asks takes the processor from who is asked.
     let mut nap = Duration::from_millis(5);
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        match ask() {
+            Ok(answer) => return answer,
+            Err(seen) if begin.elapsed() > PATIENCE => panic!("waited too long until {what} {seen}"),
+            Err(_) => pause(nap),
         }
-        assert!(begin.elapsed() < PATIENCE, "waited too long until {what}");
-        pause(nap);
         nap = (nap * 3 / 2).min(Duration::from_millis(200));
     }
 }

@@ -58,6 +58,13 @@ impl Ring {
         Ok(Self { nodes })
     }
 
+    /// Ends all nodes, so that their addresses are free.
+    pub(super) async fn stop(self) {
+        for (_, node) in self.nodes {
+            node.stop().await;
+        }
+    }
+
     /// The ids of the nodes.
     pub(super) fn ids(&self) -> Vec<Id> {
         self.nodes.iter().map(|(id, _)| *id).collect()

@@ -53,7 +53,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Vec<Table>> {
                 theirs.push(their_cpu);
             }
         }
-        let join = join::run(&ring, args.rounds * 3).await?;
+        ring.stop().await;
+        let join = join::run(args.rounds * 3).await?;
         Ok(vec![messages_table(args, ours, theirs), join])
     })
 }

@@ -25,7 +25,7 @@ impl Application for Hundred {
         vec![0; DATA_BYTES]
     }
 
-    fn accepts(&self, data: &[u8]) -> bool {
+    fn accepts(&mut self, data: &[u8]) -> bool {
         data.len() == DATA_BYTES
     }
 
@@ -40,8 +40,8 @@ impl Application for Hundred {
         Answer::Now(own.max(received).to_vec())
     }
 
-    fn change(&mut self, (): ()) -> Result<(), &'static str> {
-        Ok(())
+    fn change(&mut self, (): ()) -> Result<u64, &'static str> {
+        Ok(1)
     }
 
     fn last_will(&self, _: &[u8]) -> Option<Vec<u8>> {

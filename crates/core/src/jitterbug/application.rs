@@ -29,7 +29,7 @@ pub trait Application {
     fn initial(&mut self) -> Vec<u8>;
 
     /// Whether received data is whole and meaningful. A token with other data is not taken.
-    fn accepts(&self, data: &[u8]) -> bool;
+    fn accepts(&mut self, data: &[u8]) -> bool;
 
     /// The data of this tenure.
     fn next(&mut self, tenure: &Tenure, data: &[u8]) -> Answer<Next>;
@@ -37,19 +37,26 @@ pub trait Application {
     /// Two lines of data as one.
     fn merge(&mut self, own: &[u8], received: &[u8]) -> Answer<Vec<u8>>;
 
-    /// The result of the last `next` is in use, and what it wanted kept is durable.
-    fn used(&mut self) {}
+    /// The result of the last `next` is in use, and what it wanted kept is durable. Returns the number up to which
+    /// changes are in the data now.
+    fn used(&mut self) -> u64 {
+        0
+    }
 
     /// Whether two data say the same; if a merge says no more than what was received, no lines met.
     fn same(&self, one: &[u8], other: &[u8]) -> bool {
         one == other
     }
 
-    /// Takes a change in; it is to be in the data from the next tenure on.
+    /// Takes a change in; it is to be in the data from the next tenure on. Returns its number, which is above those of
+    /// all before it.
     ///
     /// # Errors
     /// If it cannot be: says why.
-    fn change(&mut self, change: Self::Change) -> Result<(), &'static str>;
+    fn change(&mut self, change: Self::Change) -> Result<u64, &'static str>;
+
+    /// Takes the change of this number back; it is in no data yet.
+    fn withdraw(&mut self, _number: u64) {}
 
     /// What is to be kept for the next start, when the node ends in good order with this data.
     fn last_will(&self, data: &[u8]) -> Option<Vec<u8>>;
@@ -122,7 +129,7 @@ impl Application for Remote {
         self.initial.clone()
     }
 
-    fn accepts(&self, data: &[u8]) -> bool {
+    fn accepts(&mut self, data: &[u8]) -> bool {
         !self.framed || unframe(data).is_ok()
     }
 
@@ -134,7 +141,7 @@ impl Application for Remote {
         Answer::Later
     }
 
-    fn change(&mut self, change: Self::Change) -> Result<(), &'static str> {
+    fn change(&mut self, change: Self::Change) -> Result<u64, &'static str> {
         match change {}
     }
 

@@ -146,7 +146,7 @@ impl<A: Application> Jitterbug<A> {
             self.known_at = now.mono;
         } else {
             // JA-31: a leader merges even its own id, or one side's progress would be lost.
-            self.join_line(Line { own, received: token, data });
+            self.join_line(Line { own, received: token, data }, out);
         }
         if !leading {
             self.watch_for_twin(now);

@@ -6,6 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::message::HostId;
 use super::restore::Draw;
 
+/// The longest `renew_timeout`: whoever waits longer does not notice that the token is gone.
+const RENEW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -42,6 +45,9 @@ pub struct Config {
     /// Start a restore when somebody else with our id does and we too have waited for half of `renew_timeout`: so
     /// restores overlap (JA-24 iv). It bends the document, so it is off.
     pub restore_together: bool,
+    /// When a node is named (`Command::Ask`) that the list does not have, drop the token once as if the coin had fallen, to
+    /// find it and its ring. The document knows nothing of names, and without this two rings meet when the coin falls.
+    pub seek_strangers: bool,
     /// How long the application may hold the token at most.
     pub hold_max: Duration,
     /// How long an application that computes elsewhere may take; then the token goes on without it.
@@ -84,6 +90,7 @@ impl Config {
             nodes_expected: 5,
             draw: Draw::Better,
             restore_together: false,
+            seek_strangers: true,
             hold_max: Duration::from_secs(60),
             compute_max: Duration::from_secs(60),
             add_set_max: 1024,
@@ -172,6 +179,12 @@ impl Config {
                 nodes: self.nodes_expected,
             });
         }
+        if self.renew_timeout > RENEW_MAX {
+            return Err(ConfigError::RenewMax { renew_timeout: self.renew_timeout });
+        }
+        if let Some(ip) = self.broadcast.iter().find(|ip| ip.is_unspecified() || **ip == self.addr) {
+            return Err(ConfigError::Broadcast { ip: *ip });
+        }
         if self.data_bytes_max == 0 || self.add_set_max == 0 || self.streams_max == 0 {
             return Err(ConfigError::ZeroLimit);
         }
@@ -232,6 +245,20 @@ pub enum ConfigError {
         least: Duration,
         /// For how many nodes.
         nodes: usize,
+    },
+    /// Nobody would ever notice that the token is gone.
+    #[error("token.renew_timeout is {renew_timeout:?}: give it at most 24h")]
+    RenewMax {
+        /// As configured.
+        renew_timeout: Duration,
+    },
+    /// Nobody else would be asked.
+    #[error(
+        "token.broadcast names {ip}: give the broadcast address of the network, or addresses of other nodes"
+    )]
+    Broadcast {
+        /// As configured.
+        ip: IpAddr,
     },
     /// A limit under which nothing can happen.
     #[error("a limit of token (data_bytes_max, add_set_max, streams_max) is zero: give it at least 1")]

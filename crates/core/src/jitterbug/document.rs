@@ -6,16 +6,18 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 
-use super::frame::{frame, unframe};
+use super::frame::{framed, unframe};
 use super::graph::{Edge, unite};
+use super::raw::Raw;
 use crate::wire::DecodeError;
 
 /// The greatest count: what every reader of JSON can hold exactly.
 const COUNT_MAX: u64 = (1 << 53) - 1;
-/// The most values; of more, the newest stay.
+/// The most values, those that were unset included; of more, the newest stay.
 pub const VALUES_MAX: usize = 256;
 
 /// A value that a user set, and when: the last writer wins, by fence and then host.
@@ -25,14 +27,14 @@ pub struct Stamped {
     pub fence: u64,
     /// The node that set it.
     pub host: u32,
-    /// The value; `null` once it was unset.
-    pub value: Value,
+    /// The value; `null` once it was unset: that must be known to beat what was there before.
+    pub value: Raw,
 }
 
 impl Stamped {
     /// What decides between two writers.
-    fn stamp(&self) -> (u64, u32, String) {
-        (self.fence, self.host, self.value.to_string())
+    fn stamp(&self) -> (u64, u32, &str) {
+        (self.fence, self.host, self.value.text())
     }
 }
 
@@ -41,12 +43,22 @@ impl Stamped {
 pub struct Document {
     /// Per host, how often it has led.
     pub counts: BTreeMap<String, u64>,
-    /// What users set.
+    /// What users set and unset.
     pub values: BTreeMap<String, Stamped>,
     /// Where lines of the token split and met.
     pub edges: Vec<Edge>,
     /// Fields of others, kept as they are.
-    pub rest: Map<String, Value>,
+    pub rest: BTreeMap<String, Raw>,
+}
+
+/// One field as it is written.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Field<'a> {
+    Counts(&'a BTreeMap<String, u64>),
+    Values(&'a BTreeMap<String, Stamped>),
+    Edges(&'a [Edge]),
+    Other(&'a Raw),
 }
 
 impl Document {
@@ -63,40 +75,62 @@ impl Document {
     /// # Errors
     /// If it is no object, or a count no count.
     pub fn from_json(json: &[u8]) -> Result<Self, DecodeError> {
-        let mut rest: Map<String, Value> =
+        let fields: BTreeMap<String, &RawValue> =
             serde_json::from_slice(json).map_err(|_| DecodeError::Field("json"))?;
-        let counts = rest.remove("counts").unwrap_or_else(|| Value::Object(Map::new()));
-        let counts: BTreeMap<String, u64> =
-            serde_json::from_value(counts).map_err(|_| DecodeError::Field("counts"))?;
-        if counts.values().any(|&count| count > COUNT_MAX) {
+        let mut document = Self::default();
+        for (name, raw) in fields {
+            // Somebody else may use our names for something else; then it is theirs. Only counts are everybody's.
+            let known = match name.as_str() {
+                "counts" => {
+                    document.counts = read(raw).ok_or(DecodeError::Field("counts"))?;
+                    true
+                }
+                "values" => read(raw).map(|values| document.values = values).is_some(),
+                "edges" => read(raw).map(|edges: Vec<Edge>| document.edges = unite(&edges, &[])).is_some(),
+                _ => false,
+            };
+            if !known {
+                document.rest.insert(name, raw.into());
+            }
+        }
+        if document.counts.values().any(|&count| count > COUNT_MAX) {
             return Err(DecodeError::Limit("count"));
         }
-        // Somebody else may use our names for something else; then it is theirs.
-        let values = take(&mut rest, "values").unwrap_or_default();
-        let edges: Vec<Edge> = take(&mut rest, "edges").unwrap_or_default();
-        let mut document = Self { counts, values, edges: unite(&edges, &[]), rest };
         document.bound_values();
         Ok(document)
     }
 
     /// As JSON, fields and keys in alphabetical order.
     #[must_use]
-    pub fn to_json(&self) -> Value {
-        let mut json = self.rest.clone();
-        json.insert("counts".into(), self.counts.iter().map(|(k, v)| (k.clone(), Value::from(*v))).collect());
-        if !self.values.is_empty() {
-            json.insert("values".into(), serde_json::to_value(&self.values).unwrap_or_default());
-        }
-        if !self.edges.is_empty() {
-            json.insert("edges".into(), serde_json::to_value(&self.edges).unwrap_or_default());
-        }
-        Value::Object(json)
+    pub fn to_json(&self) -> Raw {
+        let mut json = Vec::new();
+        self.write(&mut json);
+        let text = String::from_utf8(json).expect("JSON is UTF-8");
+        Raw::from(RawValue::from_string(text).expect("it is written as JSON"))
     }
 
     /// As framed data.
     #[must_use]
     pub fn to_data(&self) -> Vec<u8> {
-        frame(self.to_json().to_string().as_bytes())
+        // A guess that is seldom too small: growing would copy it.
+        let bytes = 64 + 24 * self.counts.len() + 96 * self.edges.len() + 128 * self.values.len();
+        framed(bytes, |json| self.write(json))
+    }
+
+    fn write(&self, json: &mut Vec<u8>) {
+        let own = [
+            Some(("counts", Field::Counts(&self.counts))),
+            (!self.edges.is_empty()).then_some(("edges", Field::Edges(&self.edges))),
+            (!self.values.is_empty()).then_some(("values", Field::Values(&self.values))),
+        ];
+        let own = own.into_iter().flatten();
+        if self.rest.is_empty() {
+            return write(json, own);
+        }
+        // A field of ours that is there beside one of the same name that was not is the one that counts.
+        let rest = self.rest.iter().map(|(name, raw)| (name.as_str(), Field::Other(raw)));
+        let all: BTreeMap<&str, Field<'_>> = rest.chain(own).collect();
+        write(json, all.into_iter());
     }
 
     /// The sum of all counts: every tenure raises it, no merge lowers it.
@@ -111,10 +145,21 @@ impl Document {
         *count = count.saturating_add(by).min(COUNT_MAX);
     }
 
-    /// Sets or unsets a value, unless it was set later than that.
-    pub fn set(&mut self, key: String, value: Stamped) {
-        self.put(key, value);
+    /// Sets or unsets a value in a tenure: it is the last writer, so it wins over whatever is there.
+    pub fn set(&mut self, key: String, fence: u64, host: u32, value: Raw) {
+        // Nobody has a higher number than a tenure, unless it was forged.
+        let above = self.values.get(&key).map_or(0, |old| old.fence.saturating_add(1));
+        self.values.remove(&key);
+        self.put(key, Stamped { fence: fence.max(above), host, value });
         self.bound_values();
+    }
+
+    /// What is set now, without what was unset.
+    pub fn set_values(&self) -> impl Iterator<Item = (&str, &Stamped)> {
+        self.values
+            .iter()
+            .filter(|(_, stamped)| !stamped.value.is_null())
+            .map(|(key, stamped)| (key.as_str(), stamped))
     }
 
     /// Both as one: the greater of each count, the newer of each value, all edges.
@@ -142,7 +187,7 @@ impl Document {
 
     /// Fields of others: those of the descendant, where there is one; else, of each, the one whose text is greater, so
     /// that both sides choose the same.
-    fn merge_rest(&self, other: &Self) -> Map<String, Value> {
+    fn merge_rest(&self, other: &Self) -> BTreeMap<String, Raw> {
         let (mut weak, mut strong) = (self.rest.clone(), other.rest.clone());
         match (self.covers(other), other.covers(self)) {
             (true, false) => core::mem::swap(&mut weak, &mut strong),
@@ -150,8 +195,7 @@ impl Document {
             _ => {
                 for (field, value) in &weak {
                     let theirs = strong.entry(field.clone()).or_insert_with(|| value.clone());
-                    let (own_text, their_text) = (value.to_string(), theirs.to_string());
-                    if own_text > their_text {
+                    if value.text() > theirs.text() {
                         *theirs = value.clone();
                     }
                 }
@@ -167,18 +211,29 @@ impl Document {
         }
     }
 
+    /// Values that were unset count like others here. If they had a limit of their own, one that went would let an older
+    /// value, which another line still has, come back to life at the next merge.
     fn bound_values(&mut self) {
         if self.values.len() <= VALUES_MAX {
             return;
         }
         let mut values: Vec<(String, Stamped)> = core::mem::take(&mut self.values).into_iter().collect();
-        values.sort_by_cached_key(|(key, value)| (value.stamp(), key.clone()));
+        values.sort_by(|(a, one), (b, other)| (one.stamp(), a).cmp(&(other.stamp(), b)));
         self.values = values.split_off(values.len() - VALUES_MAX).into_iter().collect();
     }
 }
 
-fn take<T: serde::de::DeserializeOwned>(rest: &mut Map<String, Value>, field: &str) -> Option<T> {
-    let value = serde_json::from_value(rest.get(field)?.clone()).ok()?;
-    rest.remove(field);
-    Some(value)
+fn read<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+fn write<'a>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'a str, Field<'a>)>) {
+    for (index, (name, field)) in fields.enumerate() {
+        json.push(if index == 0 { b'{' } else { b',' });
+        serde_json::to_writer(&mut *json, name).expect("a text is JSON");
+        json.push(b':');
+        serde_json::to_writer(&mut *json, &field).expect("its keys are texts");
+    }
+    // Counts are always there, so it was opened.
+    json.push(b'}');
 }

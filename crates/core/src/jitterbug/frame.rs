@@ -18,11 +18,18 @@ pub const FRAME_BYTES: usize = 8;
 /// If the payload has 4 GiB or more.
 #[must_use]
 pub fn frame(payload: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(payload.len()).expect("data is bounded far below 4 GiB");
-    let mut data = Vec::with_capacity(payload.len() + FRAME_BYTES);
-    data.extend_from_slice(&len.to_be_bytes());
-    data.extend_from_slice(payload);
-    data.extend_from_slice(&crc32fast::hash(payload).to_be_bytes());
+    framed(payload.len(), |data| data.extend_from_slice(payload))
+}
+
+/// The frame around a payload of about so many bytes, which is written where it stays.
+pub(super) fn framed(bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut data = Vec::with_capacity(bytes + FRAME_BYTES);
+    data.extend_from_slice(&[0; 4]);
+    write(&mut data);
+    let len = u32::try_from(data.len() - 4).expect("data is bounded far below 4 GiB");
+    data[..4].copy_from_slice(&len.to_be_bytes());
+    let crc = crc32fast::hash(&data[4..]);
+    data.extend_from_slice(&crc.to_be_bytes());
     data
 }
 

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use super::DropReason;
 use super::message::{HostId, TokenId};
 use crate::time::Wall;
 
@@ -124,10 +125,12 @@ pub enum What {
         /// The one received, whose id stays.
         received: TokenId,
     },
-    /// The coin dropped it.
+    /// We gave it up.
     Dropped {
         /// Which.
         token_id: TokenId,
+        /// Why.
+        reason: DropReason,
     },
     /// It came from another line that knew all we knew.
     Adopted {

@@ -67,14 +67,14 @@ impl Holds {
         }
     }
 
-    /// Ends the hold if its time is over.
-    pub(super) fn take_expired(&mut self, now: Instant) -> Option<Hold> {
-        self.active.take_if(|hold| hold.until <= now)
+    /// Ends the hold in force.
+    pub(super) fn take_active(&mut self) -> Option<Hold> {
+        self.active.take()
     }
 
-    /// Ends everything.
-    pub(super) fn take_all(&mut self) -> (Option<Hold>, VecDeque<Asked>) {
-        (self.active.take(), core::mem::take(&mut self.waiting))
+    /// Ends the wait of everybody.
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Asked> {
+        core::mem::take(&mut self.waiting)
     }
 
     /// The number of the last hold: no other may get it.

@@ -13,7 +13,7 @@ use super::machine::{Jitterbug, Out, SPACE, State};
 use super::message::TokenId;
 use super::pass::Pass;
 use super::start::KEPT_KEY;
-use super::{Compute, Event, Reply};
+use super::{Compute, DropReason, Event, LostReason, Reply};
 use crate::tag::OpId;
 use crate::time::{Instant, Now};
 
@@ -56,6 +56,8 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lead {
     since: Instant,
+    /// When it looks whether it stood still.
+    pub(super) pulse_at: Instant,
     /// The token has a twin that may arrive until then.
     twin_until: Instant,
     restored: Option<Restored>,
@@ -72,9 +74,10 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    fn new(since: Instant, restored: Option<Restored>) -> Self {
+    fn new(since: Instant, pulse_at: Instant, restored: Option<Restored>) -> Self {
         Self {
             since,
+            pulse_at,
             twin_until: since,
             restored,
             begun: false,
@@ -124,6 +127,11 @@ impl Lead {
         self.twin_until.max(self.since + config.pace)
     }
 
+    /// Whether the next data is being computed or kept.
+    pub(super) fn computes(&self) -> bool {
+        self.keeping.is_some() || self.awaited.as_ref().is_some_and(|awaited| awaited.line.is_none())
+    }
+
     fn is_waiting(&self) -> bool {
         self.awaited.is_some() || self.keeping.is_some()
     }
@@ -137,7 +145,8 @@ impl<A: Application> Jitterbug<A> {
         if let Some(took) = self.loops.begin(now.mono, renew_timeout / 2) {
             out.event(Event::LoopSlow { took, renew_timeout });
         }
-        self.enter(State::Leader(Box::new(Lead::new(now.mono, restored))), out);
+        let lead = Lead::new(now.mono, now.mono + self.pulse_interval(), restored);
+        self.enter(State::Leader(Box::new(lead)), out);
     }
 
     /// The token that we just got may have a twin: then it is worth waiting for it.
@@ -150,12 +159,15 @@ impl<A: Application> Jitterbug<A> {
     }
 
     /// A token came while or before we lead: its data is to be merged.
-    pub(super) fn join_line(&mut self, line: Line) {
+    pub(super) fn join_line(&mut self, line: Line, out: Out<'_, '_, A>) {
+        // Somebody led that line while our hold thought that it was alone.
+        self.lose_hold(LostReason::Merged, out);
         let State::Leader(lead) = &mut self.state else { return };
-        // What was computed without it and is not in use yet is computed anew; a merge under way goes on.
-        if lead.keeping.take().is_some() || lead.awaited.take_if(|awaited| awaited.line.is_none()).is_some() {
-            lead.computed = false;
-        }
+        // What was computed without it is computed anew, also if it was in use: the other line may have taken higher
+        // numbers than ours, and the next must be above those too. A merge under way goes on.
+        lead.keeping = None;
+        lead.awaited.take_if(|awaited| awaited.line.is_none());
+        lead.computed = false;
         lead.step = Step::Here;
         lead.twin_until = lead.since;
         lead.arrivals.push_back(line);
@@ -172,7 +184,11 @@ impl<A: Application> Jitterbug<A> {
             } else if !lead.begun {
                 lead.begun = true;
                 if self.rng.chance(self.config.coin(self.list.len())) {
-                    return self.drop_token(now, out);
+                    return self.drop_token(now, DropReason::Coin, out);
+                }
+                let (time_to_join, pause) = (self.config.restore_time(), self.config.renew_timeout);
+                if self.config.seek_strangers && self.peers.seeks(now.mono, time_to_join, pause, &self.list) {
+                    return self.drop_token(now, DropReason::Strangers, out);
                 }
             } else if !lead.computed {
                 self.compute(now, out);
@@ -248,10 +264,15 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    fn drop_token(&mut self, now: Now, out: Out<'_, '_, A>) {
-        self.counters.coin_drops += 1;
-        self.log.push(now.wall, What::Dropped { token_id: self.token });
-        out.event(Event::TokenDropped { token_id: self.token });
+    pub(super) fn drop_token(&mut self, now: Now, reason: DropReason, out: Out<'_, '_, A>) {
+        match reason {
+            DropReason::Coin => self.counters.coin_drops += 1,
+            DropReason::Stalled => self.counters.stalls += 1,
+            DropReason::Strangers => self.counters.strangers_sought += 1,
+        }
+        let token_id = self.token;
+        self.log.push(now.wall, What::Dropped { token_id, reason });
+        out.event(Event::TokenDropped { token_id, reason });
         self.become_orphan(now, out);
     }
 
@@ -327,12 +348,15 @@ impl<A: Application> Jitterbug<A> {
     fn use_next(&mut self, now: Now, next: Next, out: Out<'_, '_, A>) {
         let State::Leader(lead) = &mut self.state else { return };
         lead.computed = true;
-        self.app.used();
+        // If it is computed again for a line that comes, the jump is made.
+        lead.restored = None;
+        let changed = self.app.used();
         self.data = next.data;
         self.known_at = now.mono;
         self.merged.clear();
         self.fence = next.fence;
         out.event(Event::TokenTaken { token_id: self.token, fence: self.fence });
+        self.changed(changed, out);
         self.grant_hold(now, out);
     }
 

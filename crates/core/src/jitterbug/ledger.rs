@@ -19,15 +19,15 @@
 //! Across a partition there are two lines, and their fences are not ordered against each other. Compare
 //! (fence, host id) and mind that a holder on the other side may be at work at the same time.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::application::{Answer, Application, Next, Tenure};
-use super::document::{Document, Stamped};
+use super::document::Document;
 use super::graph::{Edge, EdgeKind, unite};
 use super::message::HostId;
+use super::raw::{DEPTH_MAX, Raw};
 
 /// How far the durable bound runs ahead of the fences in use.
 pub const RESERVE: u64 = 1 << 16;
@@ -36,9 +36,14 @@ pub const MICROS_PER_TENURE: u64 = 16;
 /// The host that is nobody: its count holds the jumps.
 pub const JUMP_HOST: u32 = 0;
 
-const KEY_BYTES_MAX: usize = 128;
-const VALUE_BYTES_MAX: usize = 4096;
+/// The longest name of a value.
+pub const KEY_BYTES_MAX: usize = 128;
+/// The longest value, as JSON.
+pub const VALUE_BYTES_MAX: usize = 4096;
 const CHANGES_MAX: usize = 64;
+/// Data up to this length is remembered with what was read in it, for it is asked about twice: whether it is good, and what
+/// follows it.
+const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// A value to be set in the next tenure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +51,29 @@ pub struct Set {
     /// Its name.
     pub key: String,
     /// What it is from then on; `null` unsets it.
-    pub value: Value,
+    pub value: Raw,
+}
+
+impl Set {
+    /// Whether it can travel.
+    ///
+    /// # Errors
+    /// If it cannot: says why.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
+            return Err("a key has from 1 to 128 bytes");
+        }
+        if self.key.chars().any(char::is_control) {
+            return Err("a key has no control characters");
+        }
+        if self.value.text().len() > VALUE_BYTES_MAX {
+            return Err("a value has at most 4096 bytes as JSON");
+        }
+        if self.value.depth() > DEPTH_MAX {
+            return Err("a value is nested at most 64 deep");
+        }
+        Ok(())
+    }
 }
 
 /// The shipped application.
@@ -58,16 +85,22 @@ pub struct Ledger {
     reserved: u64,
     /// They will be up to here once the last `next` is in use.
     promised: Option<u64>,
-    changes: VecDeque<Set>,
+    /// What users want changed, by number.
+    changes: VecDeque<(u64, Set)>,
     /// How many of the changes are in the last `next`.
     applied: usize,
+    /// The number of the last change taken in, and of the last that is in the data.
+    asked: u64,
+    done: u64,
+    /// What was read last, and the document in it.
+    read: Option<(Vec<u8>, Document)>,
 }
 
 /// What is kept on disk.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     reserved: u64,
-    data: Value,
+    data: Raw,
 }
 
 impl Ledger {
@@ -79,6 +112,14 @@ impl Ledger {
 
     fn keep(&self, reserved: u64, document: &Document) -> Vec<u8> {
         serde_json::to_vec(&Kept { reserved, data: document.to_json() }).unwrap_or_default()
+    }
+
+    /// The document in data, which may be what was read last.
+    fn document(&mut self, data: &[u8]) -> Option<Document> {
+        match self.read.take() {
+            Some((read, document)) if read == data => Some(document),
+            _ => Document::from_data(data).ok(),
+        }
     }
 
     /// More than can have been taken while nobody told us.
@@ -108,7 +149,7 @@ impl Application for Ledger {
         self.host = host_id.number();
         let kept: Option<Kept> = kept.and_then(|bytes| serde_json::from_slice(bytes).ok());
         let Some(kept) = kept else { return };
-        let document = Document::from_json(kept.data.to_string().as_bytes()).unwrap_or_default();
+        let document = Document::from_json(kept.data.text().as_bytes()).unwrap_or_default();
         self.start = document;
         // Whatever we took before is below the bound; from here on everything is above it.
         self.start.raise(JUMP_HOST, kept.reserved.saturating_sub(self.start.sum()));
@@ -119,12 +160,14 @@ impl Application for Ledger {
         self.start.to_data()
     }
 
-    fn accepts(&self, data: &[u8]) -> bool {
-        Document::from_data(data).is_ok()
+    fn accepts(&mut self, data: &[u8]) -> bool {
+        let Ok(document) = Document::from_data(data) else { return false };
+        self.read = (data.len() <= READ_BYTES_MAX).then(|| (data.to_vec(), document));
+        true
     }
 
     fn next(&mut self, tenure: &Tenure, data: &[u8]) -> Answer<Next> {
-        let Ok(mut document) = Document::from_data(data) else {
+        let Some(mut document) = self.document(data) else {
             return Answer::Failed("its own data cannot be read");
         };
         if let Some(restored) = tenure.restored.filter(|_| document.sum() > 0) {
@@ -132,10 +175,15 @@ impl Application for Ledger {
         }
         document.raise(self.host, 1);
         let fence = document.sum();
-        document.edges = unite(&document.edges, &self.edges(tenure, fence));
-        for change in &self.changes {
-            let value = Stamped { fence, host: self.host, value: change.value.clone() };
-            document.set(change.key.clone(), value);
+        let edges = self.edges(tenure, fence);
+        if !edges.is_empty() {
+            document.edges = unite(&document.edges, &edges);
+        }
+        // Of several for one key the last counts.
+        let last: BTreeMap<&str, &Raw> =
+            self.changes.iter().map(|(_, change)| (change.key.as_str(), &change.value)).collect();
+        for (key, value) in last {
+            document.set(key.to_owned(), fence, self.host, value.clone());
         }
         self.applied = self.changes.len();
         self.promised = (fence > self.reserved).then(|| fence.saturating_add(RESERVE));
@@ -152,10 +200,13 @@ impl Application for Ledger {
         }
     }
 
-    fn used(&mut self) {
+    fn used(&mut self) -> u64 {
         self.reserved = self.promised.take().unwrap_or(self.reserved);
-        self.changes.drain(..self.applied.min(self.changes.len()));
+        if let Some((number, _)) = self.changes.drain(..self.applied.min(self.changes.len())).next_back() {
+            self.done = number;
+        }
         self.applied = 0;
+        self.done
     }
 
     fn same(&self, one: &[u8], other: &[u8]) -> bool {
@@ -163,18 +214,20 @@ impl Application for Ledger {
         one == other || counts(one) == counts(other)
     }
 
-    fn change(&mut self, change: Set) -> Result<(), &'static str> {
-        if change.key.is_empty() || change.key.len() > KEY_BYTES_MAX {
-            return Err("a key has from 1 to 128 bytes");
-        }
-        if change.value.to_string().len() > VALUE_BYTES_MAX {
-            return Err("a value has at most 4096 bytes as JSON");
-        }
+    fn change(&mut self, change: Set) -> Result<u64, &'static str> {
+        change.check()?;
         if self.changes.len() >= CHANGES_MAX {
             return Err("64 changes wait for the token already: try again when it has come");
         }
-        self.changes.push_back(change);
-        Ok(())
+        self.asked += 1;
+        self.changes.push_back((self.asked, change));
+        Ok(self.asked)
+    }
+
+    fn withdraw(&mut self, number: u64) {
+        self.changes.retain(|(other, _)| *other != number);
+        // The next tenure counts anew.
+        self.applied = 0;
     }
 
     fn last_will(&self, data: &[u8]) -> Option<Vec<u8>> {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::add_set::AddSet;
 use super::application::Application;
+use super::changes::Changes;
 use super::config::{Config, ConfigError};
 use super::graph::Log;
 use super::holds::{Asked, Holds, Released};
@@ -56,6 +57,10 @@ crate::counters! {
         restores_denied,
         /// Tokens dropped by the coin.
         coin_drops,
+        /// Tokens dropped because this node stood still.
+        stalls,
+        /// Tokens dropped to look for nodes that were named and are not in the list.
+        strangers_sought,
         /// Merges of data.
         merges,
         /// Merges in which two lines met.
@@ -103,6 +108,10 @@ pub(super) mod timer {
     pub(crate) const LOAD: &str = "token.load";
     /// A hold reaches its limit.
     pub(crate) const HOLD: &str = "token.hold";
+    /// A change is taken back.
+    pub(crate) const CHANGE: &str = "token.change";
+    /// A leader looks whether it stood still.
+    pub(crate) const PULSE: &str = "token.pulse";
 }
 
 /// A node is in exactly one of these (J-13).
@@ -137,6 +146,7 @@ pub struct Jitterbug<A> {
     /// Streams on which we passed the token, until when the candidate may take to read it.
     pub(super) lingering: BTreeMap<StreamId, Instant>,
     pub(super) holds: Holds,
+    pub(super) changes: Changes,
     pub(super) limiter: Limiter,
     pub(super) loops: Loops,
     pub(super) twins: Twins,
@@ -145,6 +155,8 @@ pub struct Jitterbug<A> {
     pub(super) peers: Peers,
     pub(super) fence: Option<u64>,
     pub(super) passed_to: Option<HostId>,
+    /// Who has the token while we have not, as far as we were told.
+    pub(super) holder: Option<HostId>,
     pub(super) duplicate: Option<SocketAddr>,
     pub(super) renew_told: Duration,
     pub(super) numbers: Numbers,
@@ -203,6 +215,7 @@ impl<A: Application> Jitterbug<A> {
             incomings: Incomings::new(config.streams_max, config.data_bytes_max),
             lingering: BTreeMap::new(),
             holds: Holds::default(),
+            changes: Changes::default(),
             limiter: Limiter::new(config.tr1_per_second_max),
             loops: Loops::default(),
             twins: Twins::default(),
@@ -210,6 +223,7 @@ impl<A: Application> Jitterbug<A> {
             peers: Peers::default(),
             fence: None,
             passed_to: None,
+            holder: None,
             duplicate: None,
             renew_told: config.renew_timeout,
             numbers: Numbers::default(),
@@ -302,9 +316,8 @@ impl<A: Application> Jitterbug<A> {
             self.lingering.remove(&stream);
             out.abort(stream);
         }
-        if let Some(hold) = self.holds.take_expired(now.mono) {
-            let (hold, fence) = (hold.request, hold.fence);
-            out.event(Event::TokenLost { hold, fence, reason: LostReason::Limit });
+        if self.holds.active().is_some_and(|hold| hold.until <= now.mono) {
+            self.lose_hold(LostReason::Limit, out);
         }
     }
 
@@ -319,7 +332,7 @@ impl<A: Application> Jitterbug<A> {
             Message::Tr1 { token_id, host_id, tcp_port } => {
                 self.asked(now, NodeEntry::new(host_id, from, tcp_port), token_id, out)
             }
-            Message::Tr2 { token_id } => self.answered(now, token_id, out),
+            Message::Tr2 { token_id } => self.answered(now, from, token_id, out),
             _ => unreachable!("a datagram is a TR1 or a TR2"),
         }
     }
@@ -364,6 +377,7 @@ impl<A: Application> Machine for Jitterbug<A> {
         bytes: &[u8],
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
+        self.wake(now, out);
         if self.stage != Stage::Running {
             self.counters.refused += 1;
             return Err(Refusal::Reject("the node is starting or stopping"));
@@ -384,6 +398,7 @@ impl<A: Application> Machine for Jitterbug<A> {
         event: StreamEvent<'_>,
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
+        self.wake(now, out);
         if stream.is_accepted() {
             self.incoming(now, stream, event, out)
         } else {
@@ -392,22 +407,22 @@ impl<A: Application> Machine for Jitterbug<A> {
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_, A>) {
+        self.wake(now, out);
         self.stored(now, reply, out);
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Self::Command, out: Out<'_, '_, A>) {
+        self.wake(now, out);
         let reply = match command {
             _ if self.stage.is_ending() => Some(Reply::Stopping),
             Command::Status => Some(Reply::Status(Box::new(self.status(now.mono)))),
             Command::Data => Some(Reply::Data(self.data.clone())),
             Command::Log => Some(Reply::Log(self.log.entries())),
-            Command::Change(change) => {
-                Some(self.app.change(change).map_or_else(Reply::Refused, |()| Reply::Done))
-            }
+            Command::Change { change, wait } => self.change(now, request, change, wait),
             Command::Hold { limit } => self.hold(now, request, limit, out),
             Command::Release { hold } => Some(self.release(now, hold, out)),
             Command::Ask(peers) => {
-                self.peers.replace(self.config.addr, peers);
+                self.peers.replace(now.mono, self.config.addr, peers);
                 Some(Reply::Done)
             }
             Command::Computed { ask, result } => Some(self.computed(now, ask, result, out)),
@@ -418,7 +433,9 @@ impl<A: Application> Machine for Jitterbug<A> {
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_, A>) {
+        self.wake(now, out);
         self.expire(now, out);
+        self.take_back(now, out);
         if let Stage::Unread { again_at } = self.stage
             && again_at <= now.mono
         {
@@ -454,6 +471,8 @@ impl<A: Application> Machine for Jitterbug<A> {
             (self.lingering.values().min().copied(), timer::LINGER),
             (self.holds.active().map(|hold| hold.until), timer::HOLD),
             (self.stage.again_at(), timer::LOAD),
+            (self.changes.due(), timer::CHANGE),
+            (self.pulse(), timer::PULSE),
         ];
         timers.into_iter().filter_map(|(at, name)| at.map(|at| (at, name))).min()
     }

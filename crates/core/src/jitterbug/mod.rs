@@ -73,6 +73,7 @@
 mod add_set;
 mod application;
 mod candidate;
+mod changes;
 mod config;
 mod document;
 mod frame;
@@ -91,7 +92,9 @@ mod pass;
 mod passing;
 mod peers;
 mod penalties;
+mod raw;
 mod restore;
+mod stall;
 mod start;
 mod status;
 mod twins;
@@ -110,12 +113,13 @@ pub use config::{Config, ConfigError};
 pub use document::{Document, Stamped, VALUES_MAX};
 pub use frame::{FRAME_BYTES, frame, unframe};
 pub use graph::{EDGES_MAX, Edge, EdgeKind, Entry, What, to_dot, to_text, unite};
-pub use ledger::{JUMP_HOST, Ledger, MICROS_PER_TENURE, RESERVE, Set};
+pub use ledger::{JUMP_HOST, KEY_BYTES_MAX, Ledger, MICROS_PER_TENURE, RESERVE, Set, VALUE_BYTES_MAX};
 pub use list::NodeList;
 pub use machine::{Counters, Jitterbug, SPACE, TCP, UDP};
 pub use message::{HostId, Message, NodeEntry, SignedId, TokenId};
 pub use peers::PEERS_MAX;
 pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
+pub use raw::{DEPTH_MAX, Raw};
 pub use restore::Draw;
 pub use start::{IDENTITY_KEY, Identity, KEPT_KEY};
 pub use status::{NodeStatus, StateName, Status};
@@ -133,8 +137,13 @@ pub enum Command<C> {
     Data,
     /// Tell what this node saw happen to the token.
     Log,
-    /// Change the data in the next tenure.
-    Change(C),
+    /// Change the data in the next tenure. The reply comes when it is changed, or when the wait is over.
+    Change {
+        /// What.
+        change: C,
+        /// How long to wait for a tenure; then the change is taken back.
+        wait: Duration,
+    },
     /// Keep the token the next time it is here, until released, but no longer than this. The reply comes with the
     /// token.
     Hold {
@@ -178,6 +187,8 @@ pub enum Reply {
     },
     /// The hold was released before the token came, or there is no such hold.
     NotHeld,
+    /// No tenure came in time: the data was not changed, and will not be.
+    NotChanged,
     /// It cannot be done, and why.
     Refused(&'static str),
     /// The node is stopping.
@@ -241,10 +252,12 @@ pub enum Event {
         /// The number of the tenure that ended.
         fence: Option<u64>,
     },
-    /// The coin dropped the token.
+    /// The node gave the token up, and asks whether it may make another.
     TokenDropped {
         /// Which.
         token_id: TokenId,
+        /// Why.
+        reason: DropReason,
     },
     /// A restore made a token.
     TokenRestored {
@@ -366,6 +379,22 @@ pub enum LostReason {
     Limit,
     /// The node stops.
     Stopping,
+    /// The node stood still for longer than anybody waits: the others may have gone on without it.
+    Stalled,
+    /// Another token came: a line that went on without the holder.
+    Merged,
+}
+
+/// Why a leader gave its token up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// The coin fell (J-31).
+    Coin,
+    /// The node stood still for longer than anybody waits.
+    Stalled,
+    /// Nodes were named that the ring does not have.
+    Strangers,
 }
 
 fn len_only<S: serde::Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,6 +1,6 @@
 //! The orphan: restores, and what everybody says to one.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::Event;
 use super::application::{Application, Restored};
@@ -18,6 +18,7 @@ impl<A: Application> Jitterbug<A> {
     /// Belongs to no ring from here on, and starts token_restore.
     pub(super) fn become_orphan(&mut self, now: Now, out: Out<'_, '_, A>) {
         self.counters.restores += 1;
+        self.holder = None;
         self.enter(State::Orphan(Restore::new(self.token, now.mono)), out);
         self.restore(now, out);
     }
@@ -88,6 +89,7 @@ impl<A: Application> Jitterbug<A> {
     pub(super) fn answered(
         &mut self,
         now: Now,
+        from: IpAddr,
         answer: SignedId,
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
@@ -96,6 +98,9 @@ impl<A: Application> Jitterbug<A> {
             return Err(Refusal::Reject("an answer to no try"));
         };
         if restore.heard(answer) {
+            if answer.is_held() {
+                self.holder = self.list.at_ip(from).next();
+            }
             self.denied(now, out);
         }
         Ok(())
@@ -112,6 +117,7 @@ impl<A: Application> Jitterbug<A> {
         let listed = self.list.addr(node.host_id);
         if listed.is_some_and(|addr| addr.ip().to_canonical() == node.addr.ip()) {
             self.penalties.clear(node.host_id);
+            self.peers.others_ask();
         }
         // JA-37: without its interface nobody could dial it.
         if listed == Some(node.addr) || is_link_local(node.addr.ip()) {

@@ -186,6 +186,7 @@ impl<A: Application> Jitterbug<A> {
         self.penalties.succeeded(to);
         self.lingering.insert(stream, deadline);
         self.passed_to = Some(to);
+        self.holder = Some(to);
         self.known_at = now.mono;
         if !self.log.ends_with_pass() {
             self.log.push(now.wall, What::Passed { token_id: self.token, to });

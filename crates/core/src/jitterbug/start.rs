@@ -152,11 +152,9 @@ impl<A: Application> Jitterbug<A> {
         if self.stage.is_ending() {
             return;
         }
-        let (active, waiting) = self.holds.take_all();
-        if let Some(hold) = active {
-            let (hold, fence) = (hold.request, hold.fence);
-            out.event(Event::TokenLost { hold, fence, reason: LostReason::Stopping });
-        }
+        self.lose_hold(LostReason::Stopping, out);
+        self.give_changes_up(out);
+        let waiting = self.holds.take_waiting();
         waiting.into_iter().for_each(|asked| out.reply(asked.request, Reply::Stopping));
         let will = if self.stage == Stage::Running { self.app.last_will(&self.data) } else { None };
         self.stage = Stage::Stopping(will.map(|will| {

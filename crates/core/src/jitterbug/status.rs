@@ -39,6 +39,9 @@ pub struct Status {
     pub waiting: usize,
     /// The number of our last tenure.
     pub fence: Option<u64>,
+    /// Who has the token, as far as this node knows: itself, or whom it gave it to, or who denied it a restore. In a ring
+    /// that turns the token has been elsewhere since.
+    pub holder: Option<HostId>,
     /// To whom we last passed the token.
     pub passed_to: Option<HostId>,
     /// The usual time of a loop, in microseconds.
@@ -82,6 +85,7 @@ impl<A: Application> Jitterbug<A> {
             nodes,
             waiting: self.add_set.len(),
             fence: self.fence,
+            holder: if matches!(self.state, State::Leader(_)) { Some(self.host_id) } else { self.holder },
             passed_to: self.passed_to,
             loop_micros: self.loops.mean().map(micros),
             availability: self.loops.availability(now),
@@ -140,6 +144,12 @@ impl<A: Application> Jitterbug<A> {
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         self.fence
+    }
+
+    /// The number of the hold in force, if there is one.
+    #[must_use]
+    pub fn held(&self) -> Option<u64> {
+        self.holds.active().map(|hold| hold.fence)
     }
 
     /// The application.

@@ -8,7 +8,7 @@ use super::join::Stage;
 use super::machine::{Out, Pastry};
 use super::message::{About, Body, Copies, Envelope, Message, MessageId, TablesSent, Wanted};
 use super::passage::Fresh;
-use super::relays::{Held, Passage};
+use super::relays::{Held, Passage, UNTRACKED};
 use super::repairs::Why;
 use super::seats::Interest;
 use crate::id::Id;
@@ -93,8 +93,8 @@ impl Pastry {
             copies: Copies::Many,
             body: Body::Join,
         };
-        let transmission = self.relays.allot();
-        self.send(now, through, &Message::Route { transmission, envelope }, out).is_some()
+        let transmission = UNTRACKED;
+        self.send(now, through, &Message::Route { transmission, sent: None, envelope }, out).is_some()
     }
 
     /// A node of the ring that we may have lost a part of is asked for whom we should know (PA-42): it is a join, but
@@ -257,10 +257,27 @@ impl Pastry {
                     return;
                 };
                 self.answered(now, from, request.why, tables, out);
+                if request.why == Why::LeafCheck {
+                    self.leaf_set_checked(from.id, versions, &tables.leaf_set);
+                }
             }
         }
         if let Some(peer) = self.peers.get_mut(from.id) {
             peer.versions = Some(versions);
+        }
+    }
+
+    /// A neighbour's leaf set needs no second look once we have everybody of it whom we should have. Some are not asked
+    /// at once, or do not answer the first time.
+    fn leaf_set_checked(&mut self, from: Id, versions: Versions, theirs: &[Contact]) {
+        let is_missing = |contact: &Contact| {
+            contact.id != self.own.id
+                && !self.leaf_set.contains(contact.id)
+                && self.leaf_set.would_take(contact.id)
+        };
+        let checked = (!theirs.iter().any(is_missing)).then_some(versions.leaf_set);
+        if let Some(peer) = self.peers.get_mut(from) {
+            peer.leaf_set_checked = checked;
         }
     }
 
@@ -286,6 +303,7 @@ impl Pastry {
             seen.insert(contact.id);
         }
         if !has_us && seen.would_take(own) && self.leaf_set.contains(leaf) {
+            self.returned(now);
             self.announce(now, leaf, false, out);
         }
     }
@@ -331,8 +349,13 @@ impl Pastry {
         let old = self.peers.get(joiner.id).map(|peer| peer.contact);
         if let Some(old) = old.filter(|old| last && old.addr != joiner.addr) {
             // PA-22: if somebody lives under that id elsewhere, it will object.
-            let transmission = self.relays.allot();
-            self.send(now, old.addr, &Message::Route { transmission, envelope: envelope.clone() }, out);
+            let transmission = UNTRACKED;
+            self.send(
+                now,
+                old.addr,
+                &Message::Route { transmission, sent: None, envelope: envelope.clone() },
+                out,
+            );
         }
     }
 

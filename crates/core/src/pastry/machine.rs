@@ -23,7 +23,8 @@ use super::repairs::{Repairs, Requests};
 use super::routing::{Avoid, Step, Tables};
 use super::routing_table::RoutingTable;
 use super::seats::Departed;
-use super::sendings::{Questions, Sendings, Window};
+use super::sendings::{Questions, Sendings};
+use super::window::Window;
 use super::wire::{decode, encode};
 use super::{Application, Command, Event, Reply};
 use crate::counters::VisitCounter;
@@ -37,7 +38,7 @@ use crate::store::{StoreReply, StoreResult};
 use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::{ListenerId, OpId, RequestId, SocketId, SpaceId, StreamId};
 use crate::time::{Instant, Now};
-use crate::wire::{DecodeError, Writer};
+use crate::wire::Writer;
 
 /// The datagram socket, for probes.
 pub const UDP: SocketId = SocketId::new(0);
@@ -126,6 +127,10 @@ pub struct Pastry {
     message_prefix: u64,
     messages: u64,
     stopping: Option<Instant>,
+    /// Transmissions to be acknowledged; empty between calls.
+    pub(super) acks: Vec<u64>,
+    /// Empty between calls; its memory is kept.
+    pub(super) inbox: Vec<Message>,
     /// Empty between calls; its memory is kept.
     scratch: Vec<u8>,
     pub(super) counters: Counters,
@@ -168,7 +173,7 @@ impl Pastry {
             relays: Relays::new(config.relays_max),
             sendings: Sendings::new(config.sendings_max),
             questions: Questions::new(config.questions_max),
-            window: Window::new(config.window_max),
+            window: Window::new(rng.next_u64(), config.window_max),
             join: Join::new(),
             next_seed: 0,
             joined: None,
@@ -179,6 +184,8 @@ impl Pastry {
             message_prefix: rng.next_u64(),
             messages: 0,
             stopping: None,
+            acks: Vec::new(),
+            inbox: Vec::new(),
             scratch: Vec::new(),
             counters: Counters::default(),
             rng,
@@ -301,9 +308,20 @@ impl Pastry {
         message: &Message,
         out: Out<'_, '_>,
     ) -> Option<Taken> {
+        self.send_with(now, to, |writer| encode(message, writer), out)
+    }
+
+    /// The same, of a message that is written on the way.
+    pub(super) fn send_with(
+        &mut self,
+        now: Now,
+        to: SocketAddr,
+        write: impl FnOnce(&mut Writer<'_>),
+        out: Out<'_, '_>,
+    ) -> Option<Taken> {
         let mut bytes = core::mem::take(&mut self.scratch);
         let mut writer = Writer::new(&mut bytes, self.config.message_bytes_max);
-        encode(message, &mut writer);
+        write(&mut writer);
         let fits = writer.finish().is_ok();
         let taken = if fits { self.pool.send(now.mono, to, &bytes, out).ok() } else { None };
         bytes.clear();
@@ -328,87 +346,6 @@ impl Pastry {
         self.go_on_joining(now, out);
         self.go_on_improving(now, out);
         self.show_leaf_set(out);
-    }
-
-    fn handle_message(&mut self, now: Now, stream: StreamId, message: Message, out: Out<'_, '_>) {
-        let Some(&from) = self.pool.label(stream) else { return };
-        match message {
-            Message::Hello { .. } => {}
-            Message::Ping { nonce, .. } => {
-                let pong = self.pong(nonce);
-                self.send(now, from.addr, &pong, out);
-            }
-            Message::Pong { nonce, from, leaf_set_version, .. } => {
-                self.on_pong(now, nonce, from, leaf_set_version, true, out);
-            }
-            Message::Route { transmission, envelope } => {
-                self.on_route(now, from, transmission, envelope, out);
-            }
-            Message::Ack { transmission } => self.on_ack(now, from.id, transmission, out),
-            Message::Nack { transmission } => self.on_nack(now, from, transmission, out),
-            Message::Receipt { id, outcome, hops, path } => {
-                self.on_receipt(now, id, outcome, hops, path, out);
-            }
-            Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
-            Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
-            Message::State { about, versions, tables } => {
-                self.on_state(now, from, about, versions, &tables, out);
-            }
-            Message::Announce { .. } | Message::Exit if !self.pool.vouches(stream, from.addr) => {
-                // Anybody could say that: the node is asked at the address it claims.
-                self.counters.refused += 1;
-                self.see_for_ourselves(now, from);
-            }
-            Message::Announce { seen, versions, tables } => {
-                self.on_announce(now, from, seen, versions, &tables, out);
-            }
-            Message::Welcome { versions } => self.on_welcome(from.id, versions),
-            Message::Exit => self.on_exit(now, from, out),
-            Message::Suspect { id } => self.on_suspect(id),
-            Message::Refuse => self.on_refuse(now, out),
-        }
-    }
-
-    /// Decodes everything that `data` completes before any of it takes effect: bytes that are no message leave the
-    /// node as if the stream had been reset before them.
-    fn received(&mut self, now: Now, stream: StreamId, data: &[u8], out: Out<'_, '_>) -> Result<(), Refusal> {
-        let frames = match self.pool.received(now.mono, stream, data, out) {
-            Ok(frames) => frames,
-            Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
-        };
-        let messages: Result<Vec<Message>, DecodeError> = frames.iter().map(|frame| decode(frame)).collect();
-        let mut messages = match messages {
-            Ok(messages) => messages,
-            Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
-        };
-        if messages.is_empty() {
-            return Ok(());
-        }
-        if self.pool.label(stream).is_none() {
-            match messages.remove(0) {
-                Message::Hello { ring, from } if ring == self.ring => self.greeted(now, stream, from, out),
-                Message::Hello { .. } => {
-                    return Err(self.refuse(now, stream, Refusal::Reject("a hello of another ring"), out));
-                }
-                _ => {
-                    return Err(self.refuse(now, stream, Refusal::Reject("a message before the hello"), out));
-                }
-            }
-        }
-        for message in messages {
-            self.handle_message(now, stream, message, out);
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, now: Now, stream: StreamId, refusal: Refusal, out: Out<'_, '_>) -> Refusal {
-        match refusal {
-            Refusal::Decode(_) => self.counters.malformed += 1,
-            Refusal::Reject(_) => self.counters.refused += 1,
-        }
-        let lost = self.pool.abort(stream, out);
-        self.lost(now, lost, out);
-        refusal
     }
 
     fn loaded(&mut self, now: Now, stored: Option<u64>, out: Out<'_, '_>) {
@@ -465,11 +402,11 @@ impl Machine for Pastry {
         let message = decode(bytes).inspect_err(|_| self.counters.malformed += 1)?;
         match message {
             Message::Ping { ring, nonce, .. } if ring == self.ring => {
-                let pong = self.pong(nonce);
+                let pong = self.pong(now, nonce);
                 self.send_datagram(from, &pong, out);
             }
-            Message::Pong { ring, nonce, from, leaf_set_version } if ring == self.ring => {
-                if !self.on_pong(now, nonce, from, leaf_set_version, false, out) {
+            Message::Pong { ring, nonce, from, leaf_set_version, clock } if ring == self.ring => {
+                if !self.on_pong(now, (nonce, false), from, leaf_set_version, clock, out) {
                     return Err(Refusal::Reject("a pong that answers no probe under way"));
                 }
             }
@@ -531,6 +468,7 @@ impl Machine for Pastry {
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
+        self.notice_standstill(now);
         let mut lost = Vec::new();
         self.pool.expire(now.mono, &mut lost, out);
         lost.into_iter().for_each(|lost| self.lost(now, Some(lost), out));

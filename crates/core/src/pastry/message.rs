@@ -4,6 +4,7 @@ use core::fmt;
 
 use serde::{Serialize, Serializer};
 
+use super::clocks::{Clock, Sent};
 use super::contact::{Contact, Versions};
 use crate::id::Id;
 
@@ -69,18 +70,24 @@ pub enum Message {
         from: Contact,
         /// How often its leaf set has changed: who has seen another version asks for the leaf set.
         leaf_set_version: u32,
+        /// Its clock.
+        clock: Clock,
     },
     /// A message on its way to its key. Whoever takes it acknowledges it, then delivers or forwards it.
     Route {
         /// The sender's number for this transmission.
         transmission: u64,
+        /// When it was sent, as far as the sender can tell.
+        sent: Option<Sent>,
         /// What is under way.
         envelope: Envelope,
     },
-    /// Took the transmission of that number: it is no longer the sender's.
+    /// Took the transmissions of these numbers: they are no longer the sender's.
     Ack {
-        /// Which transmission.
-        transmission: u64,
+        /// The clock of who took them.
+        clock: Clock,
+        /// Which transmissions; with none it only shows the clock.
+        transmissions: Vec<u64>,
     },
     /// Did not take it: the sender tries another way.
     Nack {
@@ -311,9 +318,17 @@ pub struct TablesSent {
 }
 
 /// The name of an application: up to [`AppName::BYTES_MAX`] bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct AppName(String);
+
+/// Most have the empty name, and to compare two empty strings costs the processor more than one would think: it loads
+/// from an address that is none.
+impl PartialEq for AppName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len() && (self.0.is_empty() || self.0 == other.0)
+    }
+}
 
 impl AppName {
     /// The longest name.

@@ -12,14 +12,16 @@
 //! | `mod.rs` | this page, and the public types |
 //! | `config.rs` | what can be set, and the checks on it |
 //! | `message.rs`, `wire.rs` | what the messages mean, and their bytes |
-//! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
+//! | `machine.rs`, `inbox.rs` | the [`Machine`] implementation: matches and delegates; what comes by streams |
 //! | `leaf_set.rs`, `routing_table.rs`, `neighbourhood.rs` | the three tables |
 //! | `routing.rs` | the decision where a message goes next |
 //! | `counts.rs`, `apps.rs` | what is counted; the applications |
 //! | `contact.rs`, `peers.rs`, `proximity.rs` | who is known, and how near it is |
 //! | `seats.rs` | who gets into the tables and who loses its place |
+//! | `clocks.rs` | how old a message is when it is read |
 //! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
 //! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
+//! | `window.rs` | the messages delivered last |
 //! | `members.rs` | what the service `members` tells of others |
 //! | `probes.rs`, `repairs.rs`, `upkeep.rs` | questions whether nodes live; what is to be asked; the work of it |
 //!
@@ -84,9 +86,11 @@
 
 mod apps;
 mod arrival;
+mod clocks;
 mod config;
 mod contact;
 mod counts;
+mod inbox;
 mod join;
 mod leaf_set;
 mod machine;
@@ -104,6 +108,7 @@ mod routing_table;
 mod seats;
 mod sendings;
 mod upkeep;
+mod window;
 mod wire;
 
 #[cfg(test)]
@@ -114,6 +119,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+pub use clocks::{Clock, Sent};
 pub use config::{Config, ConfigError, Liveness, PORT};
 pub use contact::{Contact, Incarnation, Versions};
 pub use counts::Counters;

@@ -2,17 +2,20 @@
 
 use core::time::Duration;
 
+use super::clocks::{Age, Clock};
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
-use super::message::{AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
+use super::message::{Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
 use super::relays::{Held, Passage, Relay};
 use super::routing::{Avoid, Step, Tables};
 use super::sendings::Sending;
+use super::wire::encode_route;
 use super::{Event, Passing, Reply, Verdict};
 use crate::id::Id;
 use crate::pool::Lost;
-use crate::tag::RequestId;
+use crate::tag::{RequestId, StreamId};
 use crate::time::Now;
+use crate::wire::Writer;
 
 /// Whether a message is new here, or goes another way after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Pastry {
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
         self.sendings.insert(id, request, again, retries, now.mono + self.config.message_timeout);
         self.counters.messages_sent += 1;
-        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+        self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
 
     /// A message came from another node. Whoever acknowledges answers for it from then on.
@@ -57,6 +60,7 @@ impl Pastry {
         now: Now,
         from: Contact,
         transmission: u64,
+        age: Age,
         envelope: Envelope,
         out: Out<'_, '_>,
     ) {
@@ -66,18 +70,65 @@ impl Pastry {
             self.send(now, from.addr, &Message::Nack { transmission }, out);
             return;
         }
-        self.send(now, from.addr, &Message::Ack { transmission }, out);
+        if age == Age::Untold && envelope.copies == Copies::One {
+            // PA-36b: who sent it learns our clock, and sends it again.
+            let ack = Message::Ack { clock: Self::clock(now), transmissions: Vec::new() };
+            self.send(now, from.addr, &ack, out);
+            self.send(now, from.addr, &Message::Nack { transmission }, out);
+            return;
+        }
+        self.acks.push(transmission);
         if envelope.body == Body::Join {
             self.counters.joins_seen += 1;
             if envelope.origin.id == self.own.id {
                 return self.refuse_joiner(now, envelope.origin, out);
             }
         }
-        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+        let mut passage = Passage::new(envelope, now.mono);
+        if age != Age::Young {
+            self.notice_standstill(now);
+            passage.doubt();
+        }
+        if passage.envelope.copies == Copies::Doubtful && self.window.contains(passage.envelope.id) {
+            // Whoever owns its key by now, we have delivered it.
+            return self.deliver(now, passage.envelope, out);
+        }
+        if age == Age::Outlived && passage.envelope.copies != Copies::Many {
+            return self.end(now, &passage.envelope, Outcome::Unknown, out);
+        }
+        self.step(now, passage, Fresh::Yes, out);
+    }
+
+    /// Acknowledges what came by a stream, all together.
+    pub(super) fn acknowledge(&mut self, now: Now, stream: StreamId, out: Out<'_, '_>) {
+        if self.acks.is_empty() {
+            return;
+        }
+        let transmissions = core::mem::take(&mut self.acks);
+        let ack = Message::Ack { clock: Self::clock(now), transmissions };
+        if let Some(to) = self.pool.label(stream).map(|from| from.addr) {
+            self.send(now, to, &ack, out);
+        }
+        if let Message::Ack { mut transmissions, .. } = ack {
+            transmissions.clear();
+            self.acks = transmissions;
+        }
     }
 
     /// Takes the next step with a message (P-20).
-    pub(super) fn step(&mut self, now: Now, passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
+    pub(super) fn step(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
+        if passage.envelope.origin.id != self.own.id {
+            if now.mono.since(passage.taken) >= self.config.ack_timeout_min {
+                // It waited here, and who sent it may not know that we took it.
+                passage.doubt();
+            }
+        } else if fresh == Fresh::No
+            && passage.envelope.body != Body::Join
+            && !self.sendings.contains(passage.envelope.id)
+        {
+            // Its end is known already: only the acknowledgement got lost.
+            return;
+        }
         if let Some((owner, incarnation)) = passage.perhaps
             && passage.envelope.copies != Copies::Many
             && self.peers.get(owner).is_none_or(|peer| peer.contact.incarnation != incarnation)
@@ -140,7 +191,11 @@ impl Pastry {
                 let outcome = Outcome::Failed { reason: Failure::NoApplication };
                 self.end(now, &envelope, outcome, out);
             }
-            Body::App { .. } if envelope.copies == Copies::Doubtful && self.was_anothers(now, key) => {
+            Body::App { .. }
+                if envelope.copies == Copies::Doubtful
+                    && !self.window.contains(id)
+                    && self.was_anothers(now, key) =>
+            {
                 self.end(now, &envelope, Outcome::Unknown, out);
             }
             Body::App { app, ask, payload } => {
@@ -216,10 +271,18 @@ impl Pastry {
         if passage.envelope.ttl == 0 {
             return self.give_up(now, &passage, Failure::HopLimit, out);
         }
-        let Some(peer) = self.peers.get(to) else { return };
+        let Some(peer) = self.peers.get(to) else {
+            return self.give_up(now, &passage, Failure::NoRoute, out);
+        };
         let (addr, estimate) = (peer.contact.addr, peer.estimate);
-        let transmission = self.relays.allot();
-        let mut envelope = core::mem::replace(&mut passage.envelope, empty_envelope(self.own));
+        let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
+        // A long message takes long: a megabyte a second is allowed for.
+        let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
+        let patience = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
+        let transmission = self.relays.next();
+        let sent = self.sent(now, to, patience + long);
+        // The envelope is changed for the next node and back again: to copy it would cost more.
+        let envelope = &mut passage.envelope;
         let untouched = (envelope.ttl, envelope.hops);
         envelope.ttl -= 1;
         envelope.hops = envelope.hops.saturating_add(1);
@@ -227,36 +290,50 @@ impl Pastry {
             let rtt_micros = Some(estimate.score().0).filter(|&rtt| rtt != u32::MAX);
             path.push(PathStep { contact: self.own, rtt_micros });
         }
-        let message = Message::Route { transmission, envelope };
-        let taken = self.send(now, addr, &message, out);
-        let Message::Route { mut envelope, .. } = message else { return };
+        let write = |w: &mut Writer<'_>| encode_route(transmission, sent, envelope, w);
+        let taken = self.send_with(now, addr, write, out);
+        let envelope = &mut passage.envelope;
         (envelope.ttl, envelope.hops) = untouched;
         if let Body::Trace { path } = &mut envelope.body {
             path.pop();
         }
-        let bytes = payload_bytes(&envelope);
-        passage.envelope = envelope;
         let Some(taken) = taken else {
             passage.tried.push(to);
             passage.tries += 1;
             return self.step(now, passage, Fresh::No, out);
         };
         self.counters.messages_forwarded += 1;
-        let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
-        let mut timeout = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
-        if !taken.connected {
-            timeout = (timeout * 2).min(most);
-        }
-        // A long message takes long: a megabyte a second is allowed for.
-        timeout += Duration::from_micros(bytes as u64);
-        self.relays.insert(transmission, passage, (to, last), taken, now.mono, timeout);
+        let timeout = if taken.connected { patience } else { (patience * 2).min(most) };
+        self.relays.insert(passage, (to, last, sent.is_some()), taken, now.mono, timeout + long);
     }
 
-    pub(super) fn on_ack(&mut self, now: Now, from: Id, transmission: u64, out: Out<'_, '_>) {
-        if self.relays.to(transmission) != Some(from) {
-            return;
+    pub(super) fn on_acks(
+        &mut self,
+        now: Now,
+        from: Id,
+        clock: Clock,
+        transmissions: &[u64],
+        out: Out<'_, '_>,
+    ) {
+        if transmissions.is_empty() {
+            return self.saw_clock(now, from, clock, self.config.message_timeout, out);
         }
-        let Some(relay) = self.relays.take(transmission) else { return };
+        let mut slack = None;
+        for &transmission in transmissions {
+            slack = self.on_ack(now, from, transmission).or(slack);
+        }
+        if let Some(slack) = slack {
+            self.saw_clock(now, from, clock, slack, out);
+            self.trust(now, from, out);
+        }
+    }
+
+    /// How long a transmission took that is acknowledged; `None` if it is none of ours.
+    fn on_ack(&mut self, now: Now, from: Id, transmission: u64) -> Option<Duration> {
+        if self.relays.to(transmission) != Some(from) {
+            return None;
+        }
+        let relay = self.relays.take(transmission)?;
         if relay.connected
             && payload_bytes(&relay.passage.envelope) < SAMPLE_BYTES_MAX
             && let Some(peer) = self.peers.get_mut(from)
@@ -264,7 +341,7 @@ impl Pastry {
             // P-5: every exchange tells how near a node is.
             peer.estimate.add(now.mono.since(relay.sent));
         }
-        self.trust(now, from, out);
+        Some(now.mono.since(relay.sent))
     }
 
     pub(super) fn on_nack(&mut self, now: Now, from: Contact, transmission: u64, out: Out<'_, '_>) {
@@ -276,7 +353,9 @@ impl Pastry {
         }
         let Some(relay) = self.relays.take(transmission) else { return };
         let mut passage = relay.passage;
-        passage.tried.push(from.id);
+        if relay.stamped {
+            passage.tried.push(from.id);
+        }
         passage.tries += 1;
         self.counters.messages_rerouted += 1;
         self.step(now, passage, Fresh::No, out);
@@ -354,7 +433,7 @@ impl Pastry {
     }
 
     /// A message ends here without being delivered: its origin is told.
-    fn end(&mut self, now: Now, envelope: &Envelope, mut outcome: Outcome, out: Out<'_, '_>) {
+    pub(super) fn end(&mut self, now: Now, envelope: &Envelope, mut outcome: Outcome, out: Out<'_, '_>) {
         self.counters.messages_failed += 1;
         if envelope.copies == Copies::Doubtful {
             // Another of it may be delivered yet.
@@ -434,7 +513,14 @@ impl Pastry {
 
     /// Whatever waited for an acknowledgement, a verdict, a receipt or an answer too long.
     pub(super) fn expire_messages(&mut self, now: Now, out: Out<'_, '_>) {
-        while let Some(relay) = self.relays.expired(now.mono) {
+        for relay in self.relays.expired(now.mono, self.config.ack_timeout_min) {
+            if now.mono.since(relay.first_due) > self.config.message_timeout
+                && relay.passage.envelope.copies != Copies::Many
+            {
+                // We stood still: all others have given it up.
+                self.end(now, &relay.passage.envelope, Outcome::Unknown, out);
+                continue;
+            }
             self.unanswered(now, relay, false, out);
         }
         for (passage, _) in self.relays.release_expired(now.mono) {
@@ -461,7 +547,7 @@ impl Pastry {
         let (envelope, retries) = ((*again).clone(), retries - 1);
         let due = now.mono + self.config.message_timeout;
         self.sendings.insert(id, request, (retries > 0).then_some(again), retries, due);
-        self.step(now, Passage::new(envelope), Fresh::Yes, out);
+        self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
 }
 
@@ -474,19 +560,5 @@ fn payload_bytes(envelope: &Envelope) -> usize {
     match &envelope.body {
         Body::App { payload, .. } => payload.len(),
         Body::Join | Body::Trace { .. } => 0,
-    }
-}
-
-/// Stands in for an envelope that is being sent.
-fn empty_envelope(origin: Contact) -> Envelope {
-    Envelope {
-        id: MessageId(0),
-        attempt: 0,
-        key: Id::MIN,
-        origin,
-        ttl: 0,
-        hops: 0,
-        copies: Copies::One,
-        body: Body::App { app: AppName::default(), ask: false, payload: Vec::new() },
     }
 }

@@ -3,6 +3,7 @@
 //! A node comes in only after contact: it spoke to us, or answered (PA-14). What others say of it is hearsay and makes
 //! it a candidate to be asked, no more. So whoever invents nodes fills nobody's tables.
 
+use super::clocks::Seen;
 use super::contact::{Contact, Versions};
 use super::proximity::Estimate;
 use crate::id::Id;
@@ -15,12 +16,18 @@ pub(super) struct Peer {
     pub(super) estimate: Estimate,
     /// Its tables as we last saw them; `None` of a node that never sent any (PA-25).
     pub(super) versions: Option<Versions>,
+    /// When it last took a seat in the leaf set, or in any table if it has none there.
+    pub(super) since: Instant,
     /// When it last said anything.
     pub(super) heard: Instant,
+    /// The version of its leaf set that held nobody we miss in ours.
+    pub(super) leaf_set_checked: Option<u32>,
     /// Whether it knows of us: it welcomed our announcement, or announced itself.
     pub(super) knows_us: bool,
     /// How often it warned of a race in our join (PA-23).
     pub(super) races: u8,
+    /// Its clock as we last saw it.
+    pub(super) clock: Option<Seen>,
 }
 
 /// The peers, by id.
@@ -40,14 +47,27 @@ impl Peers {
                 if peer.contact != contact {
                     peer.contact = contact;
                     peer.versions = None;
+                    peer.leaf_set_checked = None;
                     peer.knows_us = false;
                     peer.races = 0;
+                    peer.clock = None;
+                    peer.since = now;
                 }
                 index
             }
             Err(index) => {
                 let estimate = Estimate::default();
-                let peer = Peer { contact, estimate, versions: None, heard: now, knows_us: false, races: 0 };
+                let peer = Peer {
+                    contact,
+                    estimate,
+                    versions: None,
+                    leaf_set_checked: None,
+                    since: now,
+                    heard: now,
+                    knows_us: false,
+                    races: 0,
+                    clock: None,
+                };
                 if self.list.len() == self.list.capacity() {
                     // Tables grow slowly and there may be many nodes in one process: no doubling.
                     self.list.reserve_exact(16);

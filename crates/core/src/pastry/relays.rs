@@ -2,7 +2,6 @@
 //! known what becomes of the node they are for.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
 
 use super::contact::Incarnation;
 use super::message::{Copies, Envelope};
@@ -19,13 +18,15 @@ pub(super) struct Passage {
     pub(super) tried: Vec<Id>,
     /// How often it was sent from here in vain.
     pub(super) tries: usize,
+    /// When it came here.
+    pub(super) taken: Instant,
     /// The owner it was sent to without an answer, and which life of it: perhaps it was delivered there.
     pub(super) perhaps: Option<(Id, Incarnation)>,
 }
 
 impl Passage {
-    pub(super) fn new(envelope: Envelope) -> Self {
-        Self { envelope, tried: Vec::new(), tries: 0, perhaps: None }
+    pub(super) fn new(envelope: Envelope, taken: Instant) -> Self {
+        Self { envelope, tried: Vec::new(), tries: 0, taken, perhaps: None }
     }
 
     /// A node that did not acknowledge it may have it all the same.
@@ -45,8 +46,12 @@ pub(super) struct Relay {
     pub(super) sent: Instant,
     /// Whether it went to the owner of its key.
     pub(super) last: bool,
+    /// Whether it said when it was sent (PA-36b).
+    pub(super) stamped: bool,
     /// Whether the connection stood when it was sent.
     pub(super) connected: bool,
+    /// When its acknowledgement was first due.
+    pub(super) first_due: Instant,
     due: Instant,
 }
 
@@ -66,69 +71,111 @@ struct Holding {
     due: Instant,
 }
 
-/// All of them.
+/// All of them. Those passed on lie in slots; the number of a transmission names its slot and how often that was used, so
+/// an acknowledgement finds its message at once and an old one finds nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Relays {
-    list: BTreeMap<u64, Relay>,
-    due: BTreeSet<(Instant, u64)>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// None is due before this.
+    due: Option<Instant>,
     held: Vec<Holding>,
-    next: u64,
     relays_max: usize,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Slot {
+    used: u32,
+    relay: Option<Relay>,
+}
+
+/// The number of a transmission that nobody waits for.
+pub(super) const UNTRACKED: u64 = u64::MAX;
+
 impl Relays {
     pub(super) fn new(relays_max: usize) -> Self {
-        Self { list: BTreeMap::new(), due: BTreeSet::new(), held: Vec::new(), next: 0, relays_max }
+        Self { slots: Vec::new(), free: Vec::new(), due: None, held: Vec::new(), relays_max }
     }
 
     /// Whether one more message may be taken.
     pub(super) fn has_room(&self) -> bool {
-        self.list.len() < self.relays_max && self.held.len() < self.relays_max
+        self.slots.len() - self.free.len() < self.relays_max && self.held.len() < self.relays_max
     }
 
-    /// The number of the next transmission.
-    pub(super) fn allot(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// The number that the next transmission will have.
+    pub(super) fn next(&self) -> u64 {
+        let slot = self.free.last().map_or(self.slots.len(), |slot| *slot as usize);
+        let used = self.slots.get(slot).map_or(0, |slot| slot.used);
+        u64::from(used) << 32 | slot as u64
     }
 
+    /// Takes in the transmission of the [next](Relays::next) number.
     pub(super) fn insert(
         &mut self,
-        transmission: u64,
         passage: Passage,
-        (to, last): (Id, bool),
+        (to, last, stamped): (Id, bool, bool),
         taken: Taken,
         now: Instant,
         timeout: Duration,
     ) {
         let due = now + timeout;
         let Taken { stream, connected } = taken;
-        self.list.insert(transmission, Relay { passage, to, stream, sent: now, last, connected, due });
-        self.due.insert((due, transmission));
+        let relay = Relay { passage, to, stream, sent: now, last, stamped, connected, first_due: due, due };
+        match self.free.pop() {
+            Some(slot) => self.slots[slot as usize].relay = Some(relay),
+            None => self.slots.push(Slot { used: 0, relay: Some(relay) }),
+        }
+        self.due = Some(self.due.map_or(due, |first| first.min(due)));
     }
 
     /// To whom a transmission went.
     pub(super) fn to(&self, transmission: u64) -> Option<Id> {
-        self.list.get(&transmission).map(|relay| relay.to)
+        let slot = self.slots.get(transmission as u32 as usize)?;
+        let relay = slot.relay.as_ref().filter(|_| u64::from(slot.used) == transmission >> 32)?;
+        Some(relay.to)
     }
 
     pub(super) fn take(&mut self, transmission: u64) -> Option<Relay> {
-        let relay = self.list.remove(&transmission)?;
-        self.due.remove(&(relay.due, transmission));
-        Some(relay)
+        self.to(transmission)?;
+        self.vacate(transmission as u32)
     }
 
-    /// The next one that was not acknowledged in time.
-    pub(super) fn expired(&mut self, now: Instant) -> Option<Relay> {
-        let &(due, transmission) = self.due.first()?;
-        if due > now { None } else { self.take(transmission) }
+    /// Those that were not acknowledged in time. If we look later than `grace` after that, it is we who stood still, and
+    /// the acknowledgement may wait in the kernel: it gets that much time more, once.
+    pub(super) fn expired(&mut self, now: Instant, grace: Duration) -> Vec<Relay> {
+        if self.due.is_none_or(|due| due > now) {
+            return Vec::new();
+        }
+        for relay in self.slots.iter_mut().filter_map(|slot| slot.relay.as_mut()) {
+            if relay.due <= now && relay.due == relay.first_due && now.since(relay.due) >= grace {
+                relay.due = now + grace;
+            }
+        }
+        let expired = self.drain(|relay| relay.due <= now);
+        self.due = self.slots.iter().filter_map(|slot| slot.relay.as_ref()).map(|relay| relay.due).min();
+        expired
     }
 
-    /// Those that went by a connection that is lost, or to a node that is.
+    /// All that is under way and all that is held, of a kind.
+    pub(super) fn drain_all(&mut self, which: impl Fn(&Passage) -> bool) -> Vec<Passage> {
+        let mut passages: Vec<Passage> =
+            self.drain(|relay| which(&relay.passage)).into_iter().map(|relay| relay.passage).collect();
+        passages.extend(
+            self.held.extract_if(.., |holding| which(&holding.passage)).map(|holding| holding.passage),
+        );
+        passages
+    }
+
+    /// Those that went by a connection that is lost, or to a node that is, in the order they went.
     pub(super) fn drain(&mut self, which: impl Fn(&Relay) -> bool) -> Vec<Relay> {
-        let numbers: Vec<u64> =
-            self.list.iter().filter(|(_, relay)| which(relay)).map(|(number, _)| *number).collect();
-        numbers.into_iter().filter_map(|number| self.take(number)).collect()
+        let mut drained = Vec::new();
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].relay.as_ref().is_some_and(&which) {
+                drained.extend(self.vacate(slot as u32));
+            }
+        }
+        drained.sort_by_key(|relay| relay.sent);
+        drained
     }
 
     /// Holds a message; gives it back if there is no room.
@@ -153,6 +200,63 @@ impl Relays {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let held = self.held.iter().map(|holding| holding.due).min();
-        [self.due.first().map(|(due, _)| *due), held].into_iter().flatten().min()
+        [self.due, held].into_iter().flatten().min()
+    }
+
+    fn vacate(&mut self, slot: u32) -> Option<Relay> {
+        let at = self.slots.get_mut(slot as usize)?;
+        let relay = at.relay.take()?;
+        at.used = at.used.wrapping_add(1);
+        self.free.push(slot);
+        if self.free.len() == self.slots.len() {
+            self.due = None;
+        }
+        Some(relay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pastry::{AppName, Body, Contact, MessageId};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn insert(relays: &mut Relays, at: u64) -> u64 {
+        let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(0) };
+        let body = Body::App { app: AppName::default(), ask: false, payload: Vec::new() };
+        let (id, key, copies) = (MessageId(1), Id::MIN, Copies::One);
+        let envelope = Envelope { id, attempt: 0, key, origin, ttl: 1, hops: 0, copies, body };
+        let number = relays.next();
+        let now = Instant::from_micros(at);
+        let taken = Taken { stream: StreamId::opened(1), connected: true };
+        relays.insert(Passage::new(envelope, now), (Id::MIN, false, true), taken, now, SECOND);
+        number
+    }
+
+    #[test]
+    fn an_acknowledgement_finds_its_message_once_and_no_later_one() {
+        let mut relays = Relays::new(2);
+        let (first, second) = (insert(&mut relays, 0), insert(&mut relays, 0));
+        assert!(first != second && !relays.has_room());
+        assert!(relays.take(first).is_some() && relays.take(first).is_none());
+        let third = insert(&mut relays, 0);
+        assert!(third != first && relays.to(first).is_none(), "the slot is another's by now");
+        assert!(relays.take(UNTRACKED).is_none());
+        assert!(relays.take(third).is_some() && relays.take(second).is_some());
+        assert_eq!(relays.deadline(), None);
+    }
+
+    #[test]
+    fn who_looks_late_gives_the_acknowledgement_a_moment_more() {
+        let mut relays = Relays::new(9);
+        insert(&mut relays, 0);
+        let (due, grace) = (Instant::from_micros(1_000_000), SECOND / 5);
+        assert!(relays.expired(due - SECOND / 10, grace).is_empty());
+        assert_eq!(relays.clone().expired(due, grace).len(), 1, "in time, it has run out");
+        let late = due + 30 * SECOND;
+        assert!(relays.expired(late, grace).is_empty(), "we stood still: it may lie in the kernel");
+        assert_eq!(relays.deadline(), Some(late + grace));
+        assert_eq!(relays.expired(late + grace, grace).len(), 1, "once");
     }
 }

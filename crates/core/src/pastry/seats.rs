@@ -124,6 +124,9 @@ impl Pastry {
         if self.has_seat(contact.id) {
             self.past.retain(|past| past.id != contact.id);
             let peer = self.peers.insert(contact, now.mono);
+            if new_leaf {
+                peer.since = now.mono;
+            }
             if let Some(sample) = sample {
                 peer.estimate.add(sample);
             }
@@ -250,10 +253,13 @@ impl Pastry {
         }
     }
 
-    /// Whether somebody else owned the key a moment ago: a node that is gone, or whoever did before we joined.
+    /// Whether somebody else may have owned the key a moment ago: a node that is gone, whoever did before we joined, or a
+    /// neighbour whom we have met only now, and whose ring may have been another.
     pub(super) fn was_anothers(&self, now: Now, key: Id) -> bool {
-        let joined = self.joined.is_some_and(|at| now.mono.since(at) < self.config.message_timeout);
-        joined || self.departed.owned(key, self.own.id, now.mono)
+        let recent = |at: Instant| now.mono.since(at) < self.config.message_timeout * 2;
+        let mut next = SIDES.into_iter().filter_map(|side| self.leaf_set.nearest(side));
+        let is_new = |id| self.peers.get(id).is_some_and(|peer| recent(peer.since));
+        next.any(is_new) || self.joined.is_some_and(recent) || self.departed.owned(key, self.own.id, now.mono)
     }
 
     /// What others say of a node that did not answer does not count for a while.

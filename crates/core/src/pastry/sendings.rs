@@ -1,7 +1,7 @@
 //! The sendings: messages of our own whose end is not known yet; and the questions that our applications are to
 //! answer.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::contact::Contact;
 use super::message::{Envelope, MessageId};
@@ -46,6 +46,10 @@ impl Sendings {
     ) {
         self.list.insert(id, Sending { request, again, retries, due });
         self.order.push_back((due, id));
+    }
+
+    pub(super) fn contains(&self, id: MessageId) -> bool {
+        self.list.contains_key(&id)
     }
 
     pub(super) fn take(&mut self, id: MessageId) -> Option<Sending> {
@@ -149,50 +153,5 @@ impl Questions {
         while self.order.front().is_some_and(|id| !self.list.contains_key(id)) {
             self.order.pop_front();
         }
-    }
-}
-
-/// The numbers of the messages delivered last: one that comes again is not delivered again (PA-36).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Window {
-    seen: BTreeSet<MessageId>,
-    order: VecDeque<MessageId>,
-    window_max: usize,
-}
-
-impl Window {
-    pub(super) fn new(window_max: usize) -> Self {
-        Self { seen: BTreeSet::new(), order: VecDeque::new(), window_max }
-    }
-
-    /// Notes a number; false if it is known already.
-    pub(super) fn insert(&mut self, id: MessageId) -> bool {
-        if self.window_max == 0 {
-            return true;
-        }
-        if !self.seen.insert(id) {
-            return false;
-        }
-        if self.order.len() >= self.window_max
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.seen.remove(&oldest);
-        }
-        self.order.push_back(id);
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_window_knows_the_last_ones() {
-        let mut window = Window::new(2);
-        assert!(window.insert(MessageId(1)) && window.insert(MessageId(2)));
-        assert!(!window.insert(MessageId(1)), "a duplicate");
-        assert!(window.insert(MessageId(3)));
-        assert!(window.insert(MessageId(1)), "forgotten by now");
     }
 }

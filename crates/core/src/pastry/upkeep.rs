@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::clocks::Clock;
 use super::config::Liveness;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
@@ -38,8 +39,9 @@ impl Pastry {
         }
     }
 
-    pub(super) fn pong(&self, nonce: u64) -> Message {
-        Message::Pong { ring: self.ring, nonce, from: self.own, leaf_set_version: self.leaf_set.version() }
+    pub(super) fn pong(&self, now: Now, nonce: u64) -> Message {
+        let (leaf_set_version, clock) = (self.leaf_set.version(), Self::clock(now));
+        Message::Pong { ring: self.ring, nonce, from: self.own, leaf_set_version, clock }
     }
 
     /// Sends the probes that wait, as many as may be under way.
@@ -56,10 +58,10 @@ impl Pastry {
     pub(super) fn on_pong(
         &mut self,
         now: Now,
-        nonce: u64,
+        (nonce, by_stream): (u64, bool),
         from: Contact,
         leaf_set_version: u32,
-        by_stream: bool,
+        clock: Clock,
         out: Out<'_, '_>,
     ) -> bool {
         let Some(probe) = self.probes.get(nonce) else {
@@ -75,13 +77,14 @@ impl Pastry {
             self.dismiss(now, asked.id, Cause::Failed, out);
         }
         self.admit(now, from, Some(sample), out);
+        self.saw_clock(now, from.id, clock, sample, out);
         if was_lost {
             self.past.retain(|past| past.id != from.id);
             self.explore(now, from.addr, out);
         }
-        let seen = self.peers.get(from.id).and_then(|peer| peer.versions).map(|versions| versions.leaf_set);
+        let checked = self.peers.get(from.id).and_then(|peer| peer.leaf_set_checked);
         let is_next = SIDES.iter().any(|&side| self.leaf_set.nearest(side) == Some(from.id));
-        if is_next && seen != Some(leaf_set_version) && self.join.is_active() {
+        if is_next && checked != Some(leaf_set_version) && self.join.is_active() {
             self.request(now, from.id, Why::LeafCheck, Wanted { leaf_set: true, ..Wanted::default() }, out);
         }
         true

@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::clocks::{Clock, Sent};
 use super::contact::{Contact, Incarnation, Versions};
 use super::message::{
     About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
@@ -54,17 +55,20 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
             w.u64(*nonce);
             put_contact(w, from);
         }
-        Message::Pong { ring, nonce, from, leaf_set_version } => {
+        Message::Pong { ring, nonce, from, leaf_set_version, clock } => {
             w.u8(kind::PONG);
             w.u64(ring.0);
             w.u64(*nonce);
             put_contact(w, from);
             w.u32(*leaf_set_version);
+            w.u64(clock.0);
         }
-        Message::Route { transmission, envelope } => put_route(w, *transmission, envelope),
-        Message::Ack { transmission } => {
+        Message::Route { transmission, sent, envelope } => put_route(w, *transmission, *sent, envelope),
+        Message::Ack { clock, transmissions } => {
             w.u8(kind::ACK);
-            w.u64(*transmission);
+            w.u64(clock.0);
+            w.u16(transmissions.len() as u16);
+            transmissions.iter().for_each(|transmission| w.u64(*transmission));
         }
         Message::Nack { transmission } => {
             w.u8(kind::NACK);
@@ -86,6 +90,12 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
         }
         other => put_upkeep(w, other),
     }
+}
+
+/// Appends the bytes of a [`Message::Route`], without one.
+pub(super) fn encode_route(transmission: u64, sent: Option<Sent>, envelope: &Envelope, w: &mut Writer<'_>) {
+    w.u8(VERSION);
+    put_route(w, transmission, sent, envelope);
 }
 
 /// The messages that keep the tables.
@@ -124,16 +134,18 @@ fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
     }
 }
 
-fn put_route(w: &mut Writer<'_>, transmission: u64, envelope: &Envelope) {
-    w.u8(kind::ROUTE);
-    w.u64(transmission);
-    w.u128(envelope.id.0);
-    w.u8(envelope.attempt);
-    w.u128(envelope.key.number());
+fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope: &Envelope) {
+    let mut bytes = [0; 54];
+    bytes[0] = kind::ROUTE;
+    bytes[1..9].copy_from_slice(&transmission.to_be_bytes());
+    bytes[9..17].copy_from_slice(&sent.map_or(0, |sent| sent.clock.0).to_be_bytes());
+    bytes[17..21].copy_from_slice(&sent.map_or(0, |sent| sent.patience_micros).to_be_bytes());
+    bytes[21..37].copy_from_slice(&envelope.id.0.to_be_bytes());
+    bytes[37] = envelope.attempt;
+    bytes[38..].copy_from_slice(&envelope.key.number().to_be_bytes());
+    w.bytes(&bytes);
     put_contact(w, &envelope.origin);
-    w.u8(envelope.ttl);
-    w.u8(envelope.hops);
-    w.u8(envelope.copies as u8);
+    w.bytes(&[envelope.ttl, envelope.hops, envelope.copies as u8]);
     match &envelope.body {
         Body::Join => w.u8(0),
         Body::App { app, ask, payload } => {
@@ -212,19 +224,25 @@ fn put_versions(w: &mut Writer<'_>, versions: &Versions) {
 }
 
 fn put_contact(w: &mut Writer<'_>, contact: &Contact) {
-    w.u128(contact.id.number());
-    w.u64(contact.incarnation.0);
+    // Put together first: contacts are in most messages, and one long piece costs less than six short ones.
+    let mut bytes = [0; 43];
+    bytes[..16].copy_from_slice(&contact.id.number().to_be_bytes());
+    bytes[16..24].copy_from_slice(&contact.incarnation.0.to_be_bytes());
+    let port = contact.addr.port().to_be_bytes();
     match contact.addr.ip() {
         IpAddr::V4(ip) => {
-            w.u8(4);
-            w.bytes(&ip.octets());
+            bytes[24] = 4;
+            bytes[25..29].copy_from_slice(&ip.octets());
+            bytes[29..31].copy_from_slice(&port);
+            w.bytes(&bytes[..31]);
         }
         IpAddr::V6(ip) => {
-            w.u8(6);
-            w.bytes(&ip.octets());
+            bytes[24] = 6;
+            bytes[25..41].copy_from_slice(&ip.octets());
+            bytes[41..].copy_from_slice(&port);
+            w.bytes(&bytes);
         }
     }
-    w.u16(contact.addr.port());
 }
 
 /// Reads a message that fills `bytes` exactly.
@@ -245,9 +263,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
             nonce: r.u64()?,
             from: contact(r)?,
             leaf_set_version: r.u32()?,
+            clock: Clock(r.u64()?),
         },
-        kind::ROUTE => Message::Route { transmission: r.u64()?, envelope: envelope(r)? },
-        kind::ACK => Message::Ack { transmission: r.u64()? },
+        kind::ROUTE => Message::Route { transmission: r.u64()?, sent: sent(r)?, envelope: envelope(r)? },
+        kind::ACK => Message::Ack { clock: Clock(r.u64()?), transmissions: transmissions(r)? },
         kind::NACK => Message::Nack { transmission: r.u64()? },
         kind::RECEIPT => {
             Message::Receipt { id: MessageId(r.u128()?), outcome: outcome(r)?, hops: r.u8()?, path: path(r)? }
@@ -272,6 +291,19 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
     };
     reader.finish()?;
     Ok(message)
+}
+
+/// Zeros say that the sender cannot tell.
+fn sent(r: &mut Reader<'_>) -> Result<Option<Sent>, DecodeError> {
+    match (r.u64()?, r.u32()?) {
+        (0, 0) => Ok(None),
+        (0, _) => Err(DecodeError::Field("sent")),
+        (clock, patience_micros) => Ok(Some(Sent { clock: Clock(clock), patience_micros })),
+    }
+}
+
+fn transmissions(r: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
+    (0..r.u16()?).map(|_| r.u64()).collect()
 }
 
 fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {

@@ -117,6 +117,13 @@ fn any_about() -> impl Strategy<Value = About> {
     ]
 }
 
+fn any_sent() -> impl Strategy<Value = Option<Sent>> {
+    proptest::option::of(
+        (1u64.., any::<u32>())
+            .prop_map(|(clock, patience_micros)| Sent { clock: Clock(clock), patience_micros }),
+    )
+}
+
 fn any_message() -> impl Strategy<Value = Message> {
     let payload = proptest::collection::vec(any::<u8>(), 0..50);
     prop_oneof![
@@ -126,12 +133,15 @@ fn any_message() -> impl Strategy<Value = Message> {
             nonce,
             from
         }),
-        (any::<(u64, u64, u32)>(), any_contact()).prop_map(|((ring, nonce, leaf_set_version), from)| {
-            Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version }
-        }),
-        (any::<u64>(), any_envelope())
-            .prop_map(|(transmission, envelope)| Message::Route { transmission, envelope }),
-        any::<u64>().prop_map(|transmission| Message::Ack { transmission }),
+        (any::<(u64, u64, u32, u64)>(), any_contact()).prop_map(
+            |((ring, nonce, leaf_set_version, clock), from)| {
+                Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version, clock: Clock(clock) }
+            }
+        ),
+        (any::<u64>(), any_sent(), any_envelope())
+            .prop_map(|(transmission, sent, envelope)| Message::Route { transmission, sent, envelope }),
+        any::<(u64, Vec<u64>)>()
+            .prop_map(|(clock, transmissions)| Message::Ack { clock: Clock(clock), transmissions }),
         any::<u64>().prop_map(|transmission| Message::Nack { transmission }),
         (any::<(u128, u8)>(), any_outcome(), any_path()).prop_map(|((id, hops), outcome, path)| {
             Message::Receipt { id: MessageId(id), outcome, hops, path }

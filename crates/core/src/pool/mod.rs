@@ -96,7 +96,7 @@ pub struct Pool<L> {
 /// after a change, so that sending costs no look at every connection.
 #[derive(Clone, Debug, Default)]
 struct Usable {
-    list: Option<Vec<(SocketAddr, bool, StreamId)>>,
+    list: Option<Vec<(Place, bool, StreamId)>>,
 }
 
 impl Usable {
@@ -108,17 +108,31 @@ impl Usable {
         self.list.get_or_insert_with(|| Self::of(connections));
     }
 
-    fn of<L>(connections: &[Connection<L>]) -> Vec<(SocketAddr, bool, StreamId)> {
+    fn of<L>(connections: &[Connection<L>]) -> Vec<(Place, bool, StreamId)> {
         let usable = connections.iter().filter(|at| matches!(at.stage, Stage::Open | Stage::Connecting));
-        let mut list: Vec<_> =
-            usable.filter_map(|at| Some((at.peer?, at.stage == Stage::Connecting, at.stream))).collect();
+        let mut list: Vec<_> = usable
+            .filter_map(|at| Some((place(at.peer?), at.stage == Stage::Connecting, at.stream)))
+            .collect();
         list.sort_unstable();
         list
     }
 
-    fn find(list: &[(SocketAddr, bool, StreamId)], to: SocketAddr) -> Option<StreamId> {
+    fn find(list: &[(Place, bool, StreamId)], to: SocketAddr) -> Option<StreamId> {
+        let to = place(to);
         let at = list.partition_point(|(addr, ..)| *addr < to);
         list.get(at).filter(|(addr, ..)| *addr == to).map(|(.., stream)| *stream)
+    }
+}
+
+/// An address as numbers, which compare faster.
+type Place = (u128, u32);
+
+fn place(addr: SocketAddr) -> Place {
+    let port = u32::from(addr.port());
+    match addr {
+        SocketAddr::V4(addr) => (u128::from(addr.ip().to_bits()), port),
+        // No address of the other family has a port beyond 16 bits.
+        SocketAddr::V6(addr) => (addr.ip().to_bits(), port | 1 << 16),
     }
 }
 

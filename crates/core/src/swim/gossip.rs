@@ -9,9 +9,10 @@ use super::wire::Coded;
 use crate::id::Id;
 use crate::tag::RequestId;
 
-/// How often a node passes a user message on at least. Nothing repairs one that was missed, as comparing tables does
-/// with a rumour, and in a group of ten the usual four times would miss a member in one message of seven.
-const USER_TRANSMITS_LEAST: u32 = 8;
+/// How often a node passes anything on at least, where user messages have their share. Nothing repairs a user message
+/// that was missed, and what is told of a newcomer is told most often to the newcomer itself: with the usual two or four
+/// times in a small group, somebody else hears of it only when tables are compared.
+const TRANSMITS_LEAST: u32 = 8;
 
 /// One rumour or user message, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,8 +140,8 @@ impl Gossip {
                 // Users get what they saved up, rumours what is left of the packet (memberlist's users starve:
                 // #299), and users once more if they got nothing.
                 self.credit = (self.credit + room * usize::from(percent) / 100).min(room);
-                let user_limit = limit.max(USER_TRANSMITS_LEAST);
-                self.users.select(self.credit, user_limit, &mut take);
+                let limit = limit.max(TRANSMITS_LEAST);
+                self.users.select(self.credit, limit, &mut take);
                 let by_users = used;
                 self.credit = if self.users.is_empty() { 0 } else { self.credit - by_users.min(self.credit) };
                 let mut take = |rumour: &Rumour| {
@@ -151,7 +152,7 @@ impl Gossip {
                 self.members.select(room - by_users, limit, &mut take);
                 let left = room - used;
                 if by_users == 0 {
-                    self.users.select(left, user_limit, |rumour| {
+                    self.users.select(left, limit, |rumour| {
                         bytes.extend_from_slice(rumour.coded.bytes());
                         handed.extend(rumour.waiter);
                     });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use annulus_core::jitterbug::{self, Document, Set};
+use annulus_core::jitterbug::{self, Document, Edge, Raw, Set};
 use annulus_core::node::{Command, PartCommand, Reply};
 use annulus_core::{RequestId, jitterbug::Status};
 use axum::Json;
@@ -19,8 +19,8 @@ use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody};
 use crate::agent::services;
 
-/// The longest hold that can be asked for.
-const HOLD_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// How long a value waits for the token if its setter does not say.
+const WAIT: Duration = Duration::from_secs(30);
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -33,17 +33,34 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 
 /// The token, its ring and its data, as this node sees them.
 ///
-/// An object with `state` ("orphan", "waiter" or "leader"), `token_id`, `host_id`, `addr`, `nodes`, `waiting`, `fence`,
-/// `passed_to`, `loop_micros`, `availability`, `renew_timeout_micros`, `data_bytes` and `data` (the JSON that travels).
+/// An object with `state` ("orphan", "waiter" or "leader"), `token_id`, `host_id`, `addr`, `nodes` (each with its
+/// `host_id`, `addr`, penalty and `tenures`), `waiting`, `fence`, `holder` (as far as this node knows: itself, or whom it gave
+/// the token to), `generation` (the edge of the graph by which this token came about, if it is known), `passed_to`, `loop_micros`, `availability`, `renew_timeout_micros`, `data_bytes` and `data` (the JSON that
+/// travels, as it was written).
 #[utoipa::path(get, path = "/v1/token", responses(
     (status = 200, description = "The token.", body = Object),
     (status = 404, description = "This agent does not run token.", body = ErrorBody),
 ))]
-async fn token(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
+async fn token(State(api): State<Api>) -> Result<Json<TokenShown>, ApiError> {
     let status = status(&api).await?;
+    let document = document(&api).await?;
     let mut shown = serde_json::to_value(&*status).map_err(|error| unexpected(&error.to_string()))?;
-    shown["data"] = document(&api).await?.to_json();
-    Ok(Json(shown))
+    for node in shown["nodes"].as_array_mut().into_iter().flatten() {
+        let tenures = document.counts.get(&node["host_id"].to_string()).copied().unwrap_or(0);
+        node["tenures"] = tenures.into();
+    }
+    let own = status.token_id.magnitude();
+    let generation = document.edges.iter().rfind(|edge| edge.to == own).copied();
+    Ok(Json(TokenShown { status: shown, generation, data: document.to_json() }))
+}
+
+/// The token as it is told.
+#[derive(Serialize)]
+struct TokenShown {
+    #[serde(flatten)]
+    status: Value,
+    generation: Option<Edge>,
+    data: Raw,
 }
 
 /// A value to set.
@@ -54,7 +71,9 @@ struct SetRequest {
     key: String,
     /// Any JSON; null unsets it.
     #[schema(value_type = Object)]
-    value: Value,
+    value: Raw,
+    /// How long to wait for the token, from 1 to 86400000; 30000 if not given.
+    wait_ms: Option<u64>,
 }
 
 /// It is done.
@@ -64,18 +83,26 @@ struct TokenDone {
     done: bool,
 }
 
-/// Set a small value that travels with the token; it is set when the token is here the next time.
+/// Set a small value that travels with the token.
+///
+/// It is answered when the token is here and has the value, which is durable then. If no token comes in time the value is
+/// not set, and will not be.
 #[utoipa::path(post, path = "/v1/token/values", request_body = SetRequest, responses(
     (status = 200, description = "It is set.", body = TokenDone),
+    (status = 400, description = "The wait is too short or too long.", body = ErrorBody),
     (status = 409, description = "It cannot be set.", body = ErrorBody),
+    (status = 504, description = "No token came: it is not set.", body = ErrorBody),
 ))]
 async fn set(
     State(api): State<Api>,
     JsonBody(request): JsonBody<SetRequest>,
 ) -> Result<Json<TokenDone>, ApiError> {
-    let set = Set { key: request.key, value: request.value };
-    match ask(&api, jitterbug::Command::Change(set)).await? {
+    let wait = request.wait_ms.map_or(Ok(WAIT), |ms| bounded("wait_ms", ms))?;
+    let change = Set { key: request.key, value: request.value };
+    match ask(&api, jitterbug::Command::Change { change, wait }).await? {
         jitterbug::Reply::Done => Ok(Json(TokenDone { done: true })),
+        jitterbug::Reply::NotChanged => Err(no_token(wait)),
+        jitterbug::Reply::Stopping => Err(ApiError::stopping()),
         jitterbug::Reply::Refused(reason) => Err(refused(reason)),
         other => Err(unexpected(&format!("{other:?}"))),
     }
@@ -99,14 +126,25 @@ async fn graph(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HoldRequest {
-    /// At most so long; the agent's own limit may be shorter.
+    /// At most so long: from 1 to 86400000.
     limit_ms: u64,
 }
 
 impl HoldRequest {
-    pub(super) fn limit(&self) -> Duration {
-        Duration::from_millis(self.limit_ms.min(HOLD_MS_MAX))
+    pub(super) fn limit(&self) -> Result<Duration, ApiError> {
+        bounded("limit_ms", self.limit_ms)
     }
+}
+
+/// A time that a client may ask for.
+fn bounded(name: &str, ms: u64) -> Result<Duration, ApiError> {
+    let max = services::HOLD_MAX;
+    let asked = Duration::from_millis(ms);
+    if ms > 0 && asked <= max {
+        return Ok(asked);
+    }
+    let message = format!("{name} is {ms}: it must be from 1 to {}", max.as_millis());
+    Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_limit", message, "give milliseconds, up to 24 hours"))
 }
 
 /// The token is here and stays.
@@ -124,13 +162,14 @@ struct HoldAnswer {
 /// event `token_lost` tells of a hold that ended by itself. `POST /v1/token/turn` is a hold that ends with its client.
 #[utoipa::path(post, path = "/v1/token/hold", request_body = HoldRequest, responses(
     (status = 200, description = "The token is here and stays.", body = HoldAnswer),
+    (status = 400, description = "The limit is too short or too long.", body = ErrorBody),
     (status = 409, description = "It cannot be held.", body = ErrorBody),
 ))]
 async fn hold(
     State(api): State<Api>,
     JsonBody(request): JsonBody<HoldRequest>,
 ) -> Result<Json<HoldAnswer>, ApiError> {
-    let limit = request.limit();
+    let limit = request.limit()?;
     let (sender, answer) = oneshot::channel();
     // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
     tokio::spawn(async move {
@@ -178,7 +217,7 @@ async fn release(
     }
 }
 
-async fn status(api: &Api) -> Result<Box<Status>, ApiError> {
+pub(super) async fn status(api: &Api) -> Result<Box<Status>, ApiError> {
     match ask(api, jitterbug::Command::Status).await? {
         jitterbug::Reply::Status(status) => Ok(status),
         _ => Err(ApiError::stopping()),
@@ -205,6 +244,16 @@ pub(super) async fn ask(api: &Api, command: jitterbug::Command<Set>) -> Result<j
 fn refused(reason: &str) -> ApiError {
     let hint = "`annulus token` shows the state of the token; docs/api.md has the limits";
     ApiError::new(StatusCode::CONFLICT, "token_refused", reason, hint)
+}
+
+fn no_token(waited: Duration) -> ApiError {
+    let waited = humantime::format_duration(waited);
+    ApiError::new(
+        StatusCode::GATEWAY_TIMEOUT,
+        "no_token",
+        format!("no token came by within {waited}; the value is not set"),
+        "`annulus token` shows whether the ring has one; somebody may hold it, so wait longer or try again",
+    )
 }
 
 fn unexpected(what: &str) -> ApiError {

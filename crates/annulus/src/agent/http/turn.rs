@@ -8,19 +8,24 @@ use annulus_core::jitterbug::{self, LostReason};
 use annulus_core::node::{Node, PartEvent};
 use annulus_net::Events;
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use futures_core::Stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody};
-use super::token::{HoldRequest, ask, held};
+use super::token::{HoldRequest, ask, held, status};
 
-/// How often a silent turn says that it is alive, so that a client that vanished without a word is noticed.
-const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// The greatest time between two signs of life in a turn. They tell the client that its agent does not stand still, and the
+/// agent that its client is there.
+const ALIVE_MAX: Duration = Duration::from_secs(5);
+
+/// How many signs of life fit into the time after which the others go on without a node that stands still.
+const ALIVE_PER_RENEW: u32 = 4;
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(turn))
@@ -28,38 +33,50 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 
 /// What becomes of a turn.
 enum News {
-    Held { hold: RequestId, fence: u64 },
+    Held { hold: RequestId, fence: u64, silence: Duration },
+    Alive,
     Ended(&'static str),
 }
 
 /// Wait for the token and keep it as long as this connection is open, but no longer than the limit.
 ///
-/// Server-sent events, each with a JSON object: `held` (`hold`, `fence`) when the token is here, then `ended` (`reason`:
-/// "released", "limit" or "stopping") when the turn is over. If the client goes away, whatever way, the token goes on.
+/// Server-sent events, each with a JSON object: `held` (`hold`, `fence`, `silence_ms`) when the token is here, `alive` now and
+/// then, and `ended` (`reason`: "released", "limit", "stopping", "stalled" or "merged") when the turn is over. If the client
+/// hears nothing for `silence_ms` the agent stands still, and the ring may have gone on without it. If the client goes away,
+/// whatever way, the token goes on.
 #[utoipa::path(post, path = "/v1/token/turn", request_body = HoldRequest, responses(
     (status = 200, description = "The token is here and stays.", body = String, content_type = "text/event-stream"),
+    (status = 400, description = "The limit is too short or too long.", body = ErrorBody),
     (status = 409, description = "It cannot be held.", body = ErrorBody),
 ))]
 async fn turn(
     State(api): State<Api>,
     JsonBody(request): JsonBody<HoldRequest>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    let limit = request.limit()?;
+    let renew = Duration::from_micros(status(&api).await?.renew_timeout_micros);
+    let alive = (renew / ALIVE_PER_RENEW).min(ALIVE_MAX);
+    // One sign of life may be late.
+    let silence = renew + alive;
     let (sender, mut news) = mpsc::channel(2);
     // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
-    tokio::spawn(watch(api, request.limit(), sender));
+    tokio::spawn(watch(api, limit, silence, sender));
     let first = news.recv().await.ok_or_else(ApiError::stopping)??;
-    let told = futures_util::stream::unfold((Some(first), news), async |(first, mut news)| {
+    let told = futures_util::stream::unfold((Some(first), news), move |(first, mut news)| async move {
         let next = match first {
             Some(next) => next,
-            None => news.recv().await?.ok()?,
+            None => match timeout(alive, news.recv()).await {
+                Ok(next) => next?.ok()?,
+                Err(_) => News::Alive,
+            },
         };
         Some((Ok(event(&next)), (None, news)))
     });
-    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    Ok(Sse::new(told))
 }
 
 /// Holds the token for a client until the turn is over or the client is gone.
-async fn watch(api: Api, limit: Duration, client: mpsc::Sender<Result<News, ApiError>>) {
+async fn watch(api: Api, limit: Duration, silence: Duration, client: mpsc::Sender<Result<News, ApiError>>) {
     // Before the hold: what ends it must not be missed.
     let mut events = api.node.events();
     let (hold, fence) = match held(ask(&api, jitterbug::Command::Hold { limit }).await) {
@@ -70,7 +87,7 @@ async fn watch(api: Api, limit: Duration, client: mpsc::Sender<Result<News, ApiE
             return;
         }
     };
-    let there = client.send(Ok(News::Held { hold, fence })).await.is_ok();
+    let there = client.send(Ok(News::Held { hold, fence, silence })).await.is_ok();
     let ended = tokio::select! {
         reason = end_of(hold, &mut events), if there => Some(reason),
         () = client.closed() => None,
@@ -93,6 +110,8 @@ async fn end_of(hold: RequestId, events: &mut Events<Node>) -> &'static str {
                 return match reason {
                     LostReason::Limit => "limit",
                     LostReason::Stopping => "stopping",
+                    LostReason::Stalled => "stalled",
+                    LostReason::Merged => "merged",
                 };
             }
             _ => {}
@@ -103,7 +122,10 @@ async fn end_of(hold: RequestId, events: &mut Events<Node>) -> &'static str {
 
 fn event(news: &News) -> Event {
     let (kind, data): (_, Value) = match news {
-        News::Held { hold, fence } => ("held", json!({ "hold": hold.0, "fence": fence })),
+        News::Held { hold, fence, silence } => {
+            ("held", json!({ "hold": hold.0, "fence": fence, "silence_ms": silence.as_millis() as u64 }))
+        }
+        News::Alive => ("alive", json!({})),
         News::Ended(reason) => ("ended", json!({ "reason": reason })),
     };
     Event::default().event(kind).data(data.to_string())

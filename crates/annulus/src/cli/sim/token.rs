@@ -4,14 +4,17 @@ use core::time::Duration;
 use std::process::ExitCode;
 
 use annulus_core::jitterbug::Draw;
+use annulus_sim::Latency;
 use annulus_sim::scenarios::token::{Preset, Summary, TokenScenario, without_samples};
 
 use super::common::{Common, SECONDS_MAX};
 use super::verdict;
+use crate::cli::UsageError;
 
 /// Nodes that pass a token round a ring, as the Jitterbug protocol has it.
 ///
-/// Checked all the time: lists only grow; the numbers (fences) of a node and of a token strictly grow. Checked when the
+/// Checked all the time: lists only grow; the numbers (fences) of a node and of a token strictly grow; while nothing worse
+/// happens than holders that crash or stand still, only one node that is awake holds. Checked when the
 /// faults have stopped: one token is left, everybody has the same list, and no count that was passed on is lost.
 ///
 /// Measured from the first holder until the faults stop: `availability` is the share of time in which somebody holds the
@@ -23,6 +26,7 @@ use super::verdict;
 #[command(after_help = "Examples:
   annulus sim token --nodes 10 --seconds 600 --seed 7 --json
   annulus sim token --crash-holder 5 --partition 2 --loss 0.1 --seed 3 --trace -
+  annulus sim token --nodes 5 --stall-holder 5 --preset local --seconds 120 --runs 20 --json
   annulus sim token --nodes 10 --rings 2 --seconds 20 --runs 50 --json
   annulus sim token --nodes 12 --preset local --seconds 5 --runs 1000 --seed 1 --json
   annulus sim token --nodes 6 --preset local --swarm --seconds 30 --runs 10000 --seed 0 --json")]
@@ -59,6 +63,10 @@ pub(crate) struct Token {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
     crash_holder: u32,
 
+    /// How many times a node holds the token and then stands still for longer than renew_timeout
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Faults")]
+    stall_holder: u32,
+
     #[command(flatten)]
     common: Common,
 }
@@ -71,12 +79,14 @@ impl Token {
             preset: self.preset,
             rings: self.rings.min(self.nodes),
             crash_holder: self.crash_holder,
+            stall_holder: self.stall_holder,
             base: self.base,
             pace: self.pace.map(Duration::from_millis),
             draw: if self.draw_any { Draw::Any } else { Draw::Better },
             conditions: self.common.conditions(),
             swarm: self.common.swarm,
         };
+        self.check(&scenario)?;
         let (many, mut summary) = (self.common.runs > 1, Summary::new());
         let code = verdict::run_telling(&self.common, &scenario, json, |report| {
             summary.add(report);
@@ -94,6 +104,63 @@ impl Token {
         Ok(code)
     }
 }
+
+impl Token {
+    /// Holds that the messages of the ring can pass at all: a world in which they cannot says nothing about them.
+    fn check(&self, scenario: &TokenScenario) -> Result<(), UsageError> {
+        // With --swarm the seed chooses the network.
+        if self.common.swarm {
+            return Ok(());
+        }
+        let network = &scenario.conditions.config.network;
+        if network.mtu_bytes < DATAGRAM_BYTES {
+            return Err(UsageError(format!(
+                "--mtu {}: a question for the token has {DATAGRAM_BYTES} bytes; give at least that",
+                network.mtu_bytes
+            )));
+        }
+        let pass = scenario.config(self.nodes).pass_timeout;
+        let way = longest(network.latency) + network.jitter;
+        if WAYS * way >= pass {
+            return Err(UsageError(format!(
+                "--latency and --jitter make up to {way:?}: a pass goes to and fro {} times within {pass:?}; give at most {:?}",
+                WAYS / 2,
+                pass / WAYS
+            )));
+        }
+        let pass = pass.as_secs_f64();
+        let bytes = TOKEN_BYTES + NODE_BYTES * u64::from(self.nodes);
+        let least = (2.0 * bytes as f64 / pass).ceil() as u64;
+        if let Some(bandwidth) = network.bandwidth.filter(|bandwidth| *bandwidth < least) {
+            return Err(UsageError(format!(
+                "--bandwidth {bandwidth}: a token of {} nodes does not pass within {pass} s; give at least {least}",
+                self.nodes
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// How often the words of a pass cross the network: connection, offer, token.
+const WAYS: u32 = 6;
+
+/// How long a datagram may take, nearly always.
+fn longest(latency: Latency) -> Duration {
+    match latency {
+        Latency::Constant(way) | Latency::Uniform(_, way) => way,
+        Latency::LogNormal { median, sigma } => median.mul_f64((2.0 * sigma).exp().min(1e6)),
+        // The diagonal of its square.
+        Latency::Plane { per_unit } => per_unit * 1415,
+        Latency::Sphere { antipode } => antipode,
+    }
+}
+
+/// The longest datagram of the ring.
+const DATAGRAM_BYTES: usize = 11;
+/// The longest token, without what grows with the nodes: mostly the edges of its graph.
+const TOKEN_BYTES: u64 = 8000;
+/// What each node adds to it: an entry of the list and a count.
+const NODE_BYTES: u64 = 48;
 
 fn parse_preset(text: &str) -> Result<Preset, String> {
     match text {

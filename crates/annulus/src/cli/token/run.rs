@@ -12,16 +12,19 @@ use tokio::time::{sleep, timeout};
 use super::group::{Group, Outcome, Signal};
 use crate::cli::UsageError;
 use crate::cli::client::Client;
+use crate::cli::output::Output;
 
 /// Wait for the token, run a command while it is here, then let it go on.
 ///
 /// The command finds the number of its turn in ANNULUS_FENCE: it grows from turn to turn along one line of the token. It
-/// runs in a process group of its own. If the token is lost while it runs (its limit is over, the agent ends), the group
+/// runs in a process group of its own. If the token is lost while it runs (its limit is over, the agent ends or stands still so
+/// long that the ring goes on without it), the group
 /// gets SIGTERM, and after five seconds SIGKILL; SIGINT, SIGTERM and SIGHUP to this program do the same with that signal,
 /// and a second one kills at once. Then the token goes on. If this program itself is killed, the agent lets the token go
 /// on, and (on Linux) the command is killed with it.
 ///
-/// The exit code is that of the command, 128 + n if signal n ended it or this program, 75 if the token was lost.
+/// The exit code is that of the command, 128 + n if signal n ended it or this program, 75 if the token was lost; then a line on
+/// standard error says how.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus token run -- sh -c 'echo my turn: $ANNULUS_FENCE'
@@ -31,7 +34,7 @@ pub(super) struct Run {
     /// Run it again and again, with at least so long between two turns.
     #[arg(long, value_name = "DURATION")]
     every: Option<String>,
-    /// How long the command may keep the token.
+    /// How long the command may keep the token: 1ms to 24h.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     limit: String,
     /// Leave the command in our process group, so that it can read from the terminal; what it starts itself is not
@@ -45,6 +48,8 @@ pub(super) struct Run {
 
 /// The exit code of a command that lost the token: try again later (EX_TEMPFAIL).
 const LOST: u8 = 75;
+/// How long an agent may be silent if it does not say: that of the longest timers that are usual.
+const SILENCE_MS: u64 = 10_000;
 /// How long a command that is to end may take.
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the system may take to forget what was killed.
@@ -53,24 +58,23 @@ const BURIAL: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(2);
 
 impl Run {
-    pub(super) fn run(self, client: &Client) -> anyhow::Result<ExitCode> {
-        let parse = |text: &str| {
-            humantime::parse_duration(text).map_err(|_| {
-                UsageError(format!("{text:?} is no duration: give one with its unit, such as 10s"))
-            })
-        };
-        let limit = parse(&self.limit)?;
-        if limit.is_zero() {
-            return Err(UsageError("--limit is zero: give the command time, such as 10s".into()).into());
-        }
-        let every = self.every.as_deref().map(parse).transpose()?;
+    pub(super) fn run(self, client: &Client, output: &Output) -> anyhow::Result<ExitCode> {
+        let limit = super::duration("--limit", &self.limit)?;
+        let every = self.every.as_deref().map(|text| match humantime::parse_duration(text) {
+            Ok(every) => Ok(every),
+            Err(_) => {
+                Err(UsageError(format!("{text:?} is no duration: give one with its unit, such as 10s")))
+            }
+        });
+        let every = every.transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.turns(client, limit, every))
+        runtime.block_on(self.turns(client, output, limit, every))
     }
 
     async fn turns(
         &self,
         client: &Client,
+        output: &Output,
         limit: Duration,
         every: Option<Duration>,
     ) -> anyhow::Result<ExitCode> {
@@ -78,6 +82,10 @@ impl Run {
         loop {
             let code = match self.turn(client, limit, &mut signals).await? {
                 Ended::Command(code) => ExitCode::from(code),
+                Ended::Lost(why) => {
+                    output.error(&anyhow::anyhow!("{}", self.told(why)));
+                    ExitCode::from(LOST)
+                }
                 Ended::Signal(code) => return Ok(ExitCode::from(code)),
             };
             let Some(every) = every else { return Ok(code) };
@@ -88,15 +96,42 @@ impl Run {
         }
     }
 
+    /// Why a command was stopped, and what to do.
+    fn told(&self, why: Lost) -> String {
+        match why {
+            Lost::Limit => format!(
+                "the limit of {} is over: the command was stopped; give it more time with --limit",
+                self.limit
+            ),
+            Lost::Elsewhere => String::from(
+                "the token was lost: the agent stood still and the ring went on; the command was stopped, and what it did last \
+                 must be checked by its fence",
+            ),
+            Lost::Gone => String::from(
+                "the agent went away: the command was stopped; start the agent again and repeat the command",
+            ),
+            Lost::Silent(silence) => format!(
+                "the agent has said nothing for {}: the command was stopped, for the ring may have gone on; look why the agent \
+                 stands still",
+                humantime::format_duration(silence)
+            ),
+        }
+    }
+
     /// One turn: hold, run, release.
     async fn turn(&self, client: &Client, limit: Duration, signals: &mut Signals) -> anyhow::Result<Ended> {
         let mut news = follow(client.clone(), limit);
         let held = tokio::select! {
-            held = news.recv() => held.context("the agent ended before the token came")??,
+            held = news.recv() => match held.context("the agent ended before the token came; start it again and retry")? {
+                News::Held(held) => held,
+                News::Failed(error) => return Err(error),
+                _ => anyhow::bail!("the agent tells of no hold; check --agent"),
+            },
             // The connection ends with this program, and with it the wish.
             (_, code) = signals.next() => return Ok(Ended::Signal(code)),
         };
         let fence = held["fence"].as_u64().context("the agent gave no number; check --agent")?;
+        let silence = Duration::from_millis(held["silence_ms"].as_u64().unwrap_or(SILENCE_MS));
         let mut group = match Group::start(&self.command, fence, self.foreground) {
             Ok(group) => group,
             Err(error) => {
@@ -107,10 +142,9 @@ impl Run {
         };
         let ended = tokio::select! {
             outcome = group.ended() => Ended::Command(outcome?.code()),
-            // Anything that comes now, also the end of the agent, is the end of the turn.
-            _ = news.recv() => {
+            why = end_of(&mut news, silence) => {
                 stop(&mut group, Signal::TERM, signals).await?;
-                return Ok(Ended::Command(LOST));
+                return Ok(Ended::Lost(why));
             }
             (signal, code) = signals.next() => {
                 stop(&mut group, signal, signals).await?;
@@ -124,26 +158,70 @@ impl Run {
 
 /// How a turn ended.
 enum Ended {
-    /// With the command, or because the token was lost: the exit code.
+    /// With the command: the exit code.
     Command(u8),
+    /// The token was lost.
+    Lost(Lost),
     /// We were told to end: the exit code.
     Signal(u8),
 }
 
-/// Holds the token by a connection, on a thread of its own: first comes the hold, then something when it is over. The
-/// thread ends with the turn.
-fn follow(client: Client, limit: Duration) -> mpsc::Receiver<anyhow::Result<Value>> {
+/// Why the token was lost.
+#[derive(Clone, Copy)]
+enum Lost {
+    /// The limit is over.
+    Limit,
+    /// The ring went on without us.
+    Elsewhere,
+    /// The agent has ended, or its connection has.
+    Gone,
+    /// The agent is there, but stands still.
+    Silent(Duration),
+}
+
+/// What is heard of a turn.
+enum News {
+    Held(Value),
+    Alive,
+    Ended(Lost),
+    Failed(anyhow::Error),
+}
+
+/// Waits for the end of a turn. Who hears nothing for so long must expect that the ring has gone on.
+async fn end_of(news: &mut mpsc::Receiver<News>, silence: Duration) -> Lost {
+    loop {
+        match timeout(silence, news.recv()).await {
+            Ok(Some(News::Ended(why))) => return why,
+            Ok(Some(News::Failed(_)) | None) => return Lost::Gone,
+            Ok(Some(News::Held(_) | News::Alive)) => {}
+            Err(_) => return Lost::Silent(silence),
+        }
+    }
+}
+
+/// Holds the token by a connection, on a thread of its own: first comes the hold, then signs of life, then why it is over.
+/// The thread ends with the turn.
+fn follow(client: Client, limit: Duration) -> mpsc::Receiver<News> {
     let (sender, news) = mpsc::channel(4);
     std::thread::spawn(move || {
         let mut events = match client
             .stream("/v1/token/turn", &json!({ "limit_ms": annulus_core::micros(limit).div_ceil(1000) }))
         {
             Ok(events) => events,
-            Err(error) => return drop(sender.blocking_send(Err(error))),
+            Err(error) => return drop(sender.blocking_send(News::Failed(error))),
         };
         while let Ok(Some(event)) = events.next() {
-            let data = serde_json::from_str(&event.data).unwrap_or_default();
-            if sender.blocking_send(Ok(data)).is_err() {
+            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+            let news = match event.kind.as_str() {
+                "held" => News::Held(data),
+                "ended" => News::Ended(match data["reason"].as_str() {
+                    Some("limit") => Lost::Limit,
+                    Some("stalled" | "merged") => Lost::Elsewhere,
+                    _ => Lost::Gone,
+                }),
+                _ => News::Alive,
+            };
+            if sender.blocking_send(news).is_err() {
                 return;
             }
         }
@@ -152,7 +230,7 @@ fn follow(client: Client, limit: Duration) -> mpsc::Receiver<anyhow::Result<Valu
 }
 
 /// Lets the token go on, and waits until the agent has said so.
-async fn release(client: &Client, held: &Value, news: &mut mpsc::Receiver<anyhow::Result<Value>>) {
+async fn release(client: &Client, held: &Value, news: &mut mpsc::Receiver<News>) {
     let (client, hold) = (client.clone(), held["hold"].clone());
     std::thread::spawn(move || {
         // If the hold has ended by itself just now there is nothing to release.

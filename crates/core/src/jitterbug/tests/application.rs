@@ -81,7 +81,7 @@ impl Application for Panicking {
         b"calm".to_vec()
     }
 
-    fn accepts(&self, _: &[u8]) -> bool {
+    fn accepts(&mut self, _: &[u8]) -> bool {
         true
     }
 
@@ -93,8 +93,8 @@ impl Application for Panicking {
         panic!("merge")
     }
 
-    fn change(&mut self, (): ()) -> Result<(), &'static str> {
-        Ok(())
+    fn change(&mut self, (): ()) -> Result<u64, &'static str> {
+        Ok(1)
     }
 
     fn last_will(&self, _: &[u8]) -> Option<Vec<u8>> {
@@ -110,7 +110,7 @@ fn ja_41a_an_application_that_panics_is_survived() {
     give(&mut rig, 1, 2, 77, &[entry(2)], b"other");
     rig.advance(60 * MILLI);
     assert_eq!((rig.machine.data(), rig.machine.state_name()), (&b"calm"[..], StateName::Leader));
-    assert_eq!(rig.machine.counted().application_failures, 2);
+    assert_eq!(rig.machine.counted().application_failures, 3, "next, merge, and next of both");
     assert!(has(&rig, "Open"), "the token goes on");
 }
 
@@ -139,7 +139,7 @@ impl Application for Judged {
         vec![0]
     }
 
-    fn accepts(&self, data: &[u8]) -> bool {
+    fn accepts(&mut self, data: &[u8]) -> bool {
         data.len() == 1
     }
 
@@ -151,8 +151,8 @@ impl Application for Judged {
         Answer::Now(vec![(self.0)(own[0], received[0])])
     }
 
-    fn change(&mut self, (): ()) -> Result<(), &'static str> {
-        Ok(())
+    fn change(&mut self, (): ()) -> Result<u64, &'static str> {
+        Ok(1)
     }
 
     fn last_will(&self, _: &[u8]) -> Option<Vec<u8>> {

@@ -79,7 +79,7 @@ fn j_69_data_of_another_id_is_merged() {
     let mut rig = leader();
     let own = count_of(rig.machine.data(), OWN);
     give(&mut rig, 1, 2, 77, &[entry(2)], &counts(&[(12, 4)]));
-    assert_eq!(count_of(rig.machine.data(), OWN), own);
+    assert_eq!(count_of(rig.machine.data(), OWN), own + 1, "it leads with a new token");
     assert_eq!(count_of(rig.machine.data(), 12), 4);
 }
 
@@ -306,7 +306,9 @@ fn ja_31_a_leader_merges_its_own_id() {
     let own = rig.machine.token_id().magnitude();
     let count = count_of(rig.machine.data(), OWN);
     give(&mut rig, 1, 2, own, &[entry(2)], &counts(&[(12, 4)]));
-    assert_eq!((count_of(rig.machine.data(), OWN), count_of(rig.machine.data(), 12)), (count, 4));
+    // Ours is there, and one more: the number of the token that is left is above those of both.
+    assert_eq!((count_of(rig.machine.data(), OWN), count_of(rig.machine.data(), 12)), (count + 1, 4));
+    assert_eq!(rig.machine.fence(), Some(count + 5));
 }
 
 #[test]

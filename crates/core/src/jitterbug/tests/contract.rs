@@ -18,7 +18,8 @@ impl Subject for Token {
     fn live(&self, rig: &mut Rig<Jitterbug<Ledger>>) {
         rig.start();
         hear(rig, 3, &tr1(3, 5)).unwrap();
-        rig.command(Command::Change(Set { key: "door".into(), value: "open".into() }));
+        let change = Set { key: "door".into(), value: "open".into() };
+        rig.command(Command::Change { change, wait: 30 * SECOND });
         rig.advance(1300 * MILLI);
         give(rig, 1, 2, 77, &[entry(2), entry(1)], &counts(&[(12, 4)]));
         rig.advance(100 * MILLI);

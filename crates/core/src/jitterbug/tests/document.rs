@@ -1,5 +1,7 @@
 //! The shipped application's data.
 
+use serde_json::Value;
+
 use super::*;
 
 fn ledger() -> Ledger {
@@ -30,48 +32,126 @@ fn fields_of_others_are_kept() {
     let theirs = frame(br#"{"zeta":[1,{"a":null}],"counts":{"12":4},"values":"not ours"}"#);
     let mut ledger = ledger();
     let data = next(&mut ledger, &tenure(), &theirs).data;
-    let json: serde_json::Value = serde_json::from_slice(unframe(&data).unwrap()).unwrap();
+    let json: Value = serde_json::from_slice(unframe(&data).unwrap()).unwrap();
     assert_eq!(json["zeta"], serde_json::json!([1, {"a": null}]));
     assert_eq!(json["values"], "not ours", "a field of our name that is not of our kind is theirs");
     // A descendant's fields win over an ancestor's, whichever side they come from.
     let newer = frame(br#"{"zeta":"new","counts":{"12":5}}"#);
     for (own, received) in [(&theirs, &newer), (&newer, &theirs)] {
         let Answer::Now(merged) = ledger.merge(own, received) else { panic!("it merges") };
-        let json: serde_json::Value = serde_json::from_slice(unframe(&merged).unwrap()).unwrap();
+        let json: Value = serde_json::from_slice(unframe(&merged).unwrap()).unwrap();
         assert_eq!((&json["zeta"], &json["counts"]["12"]), (&"new".into(), &5.into()));
     }
 }
 
+fn set(key: &str, value: impl Into<Raw>) -> Set {
+    Set { key: key.into(), value: value.into() }
+}
+
+/// What a document says of a key.
+fn value_of(document: &Document, key: &str) -> Option<String> {
+    document.values.get(key).map(|stamped| stamped.value.to_string())
+}
+
 #[test]
 fn the_last_writer_of_a_value_wins_by_fence_and_then_host() {
-    let stamped = |fence, host, value: &str| Stamped { fence, host, value: value.into() };
-    let mut document = Document::default();
-    document.set("k".into(), stamped(5, 1, "a"));
-    document.set("k".into(), stamped(4, 9, "b"));
-    assert_eq!(document.values["k"].value, "a");
-    document.set("k".into(), stamped(5, 2, "c"));
-    assert_eq!(document.values["k"].value, "c");
+    let document = |fence, host, value: &str| {
+        let mut document = Document::default();
+        document.set("k".into(), fence, host, value.into());
+        document
+    };
+    let merged = |one: &Document, other: &Document| {
+        assert_eq!(one.merge(other), other.merge(one));
+        value_of(&one.merge(other), "k")
+    };
+    assert_eq!(merged(&document(5, 1, "a"), &document(4, 9, "b")).as_deref(), Some("\"a\""));
+    assert_eq!(merged(&document(5, 1, "a"), &document(5, 2, "c")).as_deref(), Some("\"c\""));
+}
+
+#[test]
+fn what_was_unset_stays_so_when_a_line_comes_that_still_has_it() {
+    let mut before = Document::default();
+    before.set("door".into(), 5, 1, "open".into());
+    let mut after = before.clone();
+    after.set("door".into(), 7, 2, Value::Null.into());
+    for merged in [before.merge(&after), after.merge(&before)] {
+        assert_eq!((merged.set_values().count(), value_of(&merged, "door").as_deref()), (0, Some("null")));
+    }
+    let mut again = Document::default();
+    again.set("door".into(), 8, 1, "shut".into());
+    assert_eq!(after.merge(&again).set_values().count(), 1, "a later write wins over that too");
+    // Those that were unset are bounded as all are, so that none of an older value outlives them.
+    let mut many = Document::default();
+    (0..1000).for_each(|n| many.set(format!("key {n}"), n, 1, Value::Null.into()));
+    assert_eq!((many.values.len(), many.set_values().count()), (VALUES_MAX, 0));
 }
 
 #[test]
 fn values_are_bounded_and_the_newest_stay() {
     let mut document = Document::default();
     for n in 0..VALUES_MAX as u64 + 10 {
-        document.set(format!("key {n}"), Stamped { fence: n, host: 1, value: n.into() });
+        document.set(format!("key {n}"), n, 1, n.into());
     }
     assert_eq!(document.values.len(), VALUES_MAX);
     assert!(!document.values.contains_key("key 9") && document.values.contains_key("key 10"));
     let mut ledger = ledger();
-    assert!(ledger.change(Set { key: String::new(), value: 1.into() }).is_err());
-    assert!(ledger.change(Set { key: "k".into(), value: "x".repeat(5000).into() }).is_err());
-    let taken = (0..100).filter(|_| ledger.change(Set { key: "k".into(), value: 1.into() }).is_ok()).count();
-    assert_eq!(taken, 64);
+    let deep = |depth: usize| Raw::new(&format!("{}{}", "[".repeat(depth), "]".repeat(depth))).unwrap();
+    for bad in [
+        set("", 1),
+        set(&"k".repeat(129), 1),
+        set("a\nb", 1),
+        set("\u{1b}[2J", 1),
+        set("k", "x".repeat(5000).as_str()),
+        set("k", deep(65)),
+    ] {
+        assert!(ledger.change(bad.clone()).is_err(), "{bad:?}");
+    }
+    assert!(ledger.change(set("k", deep(64))).is_ok());
+    let taken = (0..100).filter(|_| ledger.change(set("k", 1)).is_ok()).count();
+    assert_eq!(taken, 63);
+}
+
+#[test]
+fn numbers_and_nesting_travel_as_they_were_written() {
+    let deep = format!("{}1{}", "[".repeat(5000), "]".repeat(5000));
+    let odd = format!(
+        r#"{{"big":123456789012345678901234567890.10,"counts":{{"12":4}},"deep":{deep},"huge":1e400,"s":"\u00e9 ]["}}"#
+    );
+    let mut ledger = ledger();
+    assert!(ledger.accepts(&frame(odd.as_bytes())));
+    let data = next(&mut ledger, &tenure(), &frame(odd.as_bytes())).data;
+    let text = core::str::from_utf8(unframe(&data).unwrap()).unwrap();
+    assert_eq!(text, odd.replace(r#"{"12":4}"#, r#"{"11":1,"12":4}"#));
+    let Answer::Now(merged) = ledger.merge(&data, &counts(&[(13, 1)])) else { panic!("it merges") };
+    assert!(unframe(&merged).unwrap().windows(deep.len()).any(|part| part == deep.as_bytes()));
+    ledger.change(Set { key: "n".into(), value: Raw::new("1e400").unwrap() }).unwrap();
+    let document = Document::from_data(&next(&mut ledger, &tenure(), &counts(&[])).data).unwrap();
+    assert_eq!(value_of(&document, "n").as_deref(), Some("1e400"));
+}
+
+#[test]
+fn of_several_changes_of_one_key_the_last_counts() {
+    let mut ledger = ledger();
+    for value in [1, 3, 2] {
+        ledger.change(set("k", value)).unwrap();
+    }
+    let data = next(&mut ledger, &tenure(), &counts(&[])).data;
+    assert_eq!(value_of(&Document::from_data(&data).unwrap(), "k").as_deref(), Some("2"));
+    assert_eq!(ledger.used(), 3);
+    // A forged number does not keep a tenure from being the last writer.
+    let mut forged = Document::default();
+    forged.set("k".into(), 1 << 60, 9, 7.into());
+    ledger.change(set("k", 8)).unwrap();
+    let data = next(&mut ledger, &tenure(), &forged.to_data()).data;
+    let after = Document::from_data(&data).unwrap();
+    assert_eq!(value_of(&after, "k").as_deref(), Some("8"));
+    assert_eq!(value_of(&forged.merge(&after), "k").as_deref(), Some("8"));
 }
 
 #[test]
 fn a_change_is_in_the_data_until_it_is_used_and_not_after() {
     let mut ledger = ledger();
-    ledger.change(Set { key: "door".into(), value: "open".into() }).unwrap();
+    ledger.change(set("door", "open")).unwrap();
     let first = next(&mut ledger, &tenure(), &counts(&[]));
     assert!(first.keep.is_some(), "durable before anybody sees it");
     let again = next(&mut ledger, &tenure(), &counts(&[]));

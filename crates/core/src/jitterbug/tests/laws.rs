@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use serde_json::Value;
+
 use super::*;
 
 fn node_entry() -> impl Strategy<Value = NodeEntry> {
@@ -33,11 +35,9 @@ fn message() -> impl Strategy<Value = Message> {
 
 fn document() -> impl Strategy<Value = Document> {
     let counts = prop::collection::btree_map("[1-5]", 0..20u64, 0..4);
-    let stamped = (0..5u64, 1..4u32, "[a-c]").prop_map(|(fence, host, value)| Stamped {
-        fence,
-        host,
-        value: value.into(),
-    });
+    // Some are unset: that wins and loses like any other write.
+    let value = prop_oneof!["[a-c]".prop_map(|text| Raw::from(text.as_str())), Just(Value::Null.into())];
+    let stamped = (0..5u64, 1..4u32, value).prop_map(|(fence, host, value)| Stamped { fence, host, value });
     let values = prop::collection::btree_map("[k-m]", stamped, 0..3);
     let kind = prop_oneof![Just(EdgeKind::Restore), Just(EdgeKind::Merge)];
     let edge = (0..200u64, 1..4u32, kind, 1..5u32, 1..5u32).prop_map(|(fence, host, kind, from, to)| Edge {
@@ -52,7 +52,7 @@ fn document() -> impl Strategy<Value = Document> {
         counts,
         values,
         edges,
-        rest: serde_json::Map::new(),
+        rest: std::collections::BTreeMap::new(),
     })
 }
 

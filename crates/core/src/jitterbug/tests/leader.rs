@@ -191,40 +191,6 @@ fn ja_52_a_leader_passes_the_token_before_it_stops_and_a_waiter_just_goes() {
 }
 
 #[test]
-fn a_hold_keeps_the_token_until_it_is_released() {
-    let (mut rig, stream) = passing();
-    rig.command(Command::Hold { limit: 5 * SECOND });
-    rig.stream(stream, StreamEvent::Closed(crate::CloseReason::Refused)).unwrap();
-    assert!(!has(&rig, "Held"), "on its way out it is not held");
-    rig.advance(250 * MILLI);
-    let fence = rig.machine.fence().unwrap();
-    assert!(has(&rig, &format!("Reply 1 Held {{ fence: {fence}, hold: RequestId(1) }}")));
-    rig.take_log();
-    rig.advance(4 * SECOND);
-    assert!(!has(&rig, "Open") && rig.machine.fence() == Some(fence));
-    rig.command(Command::Release { hold: RequestId(1) });
-    assert!(has(&rig, "Reply 2 Done"));
-    rig.advance(2 * SECOND);
-    assert!(has(&rig, "Open"), "and on it goes");
-    rig.command(Command::Release { hold: RequestId(1) });
-    assert!(has(&rig, "Reply 3 NotHeld"));
-}
-
-#[test]
-fn a_hold_ends_at_its_limit_and_is_told_so() {
-    let mut rig = leader();
-    rig.command(Command::Hold { limit: SECOND });
-    rig.command(Command::Hold { limit: SECOND });
-    assert_eq!(count_lines(&rig, "Held"), 1, "one hold per tenure: a number is given once");
-    rig.advance(SECOND);
-    assert!(has(&rig, "TokenLost { hold: RequestId(1), fence: 1, reason: Limit }"));
-    rig.advance(300 * MILLI);
-    assert!(has(&rig, "Reply 2 Held { fence: 2, hold: RequestId(2) }"));
-    rig.stop();
-    assert!(has(&rig, "TokenLost { hold: RequestId(2), fence: 2, reason: Stopping }"));
-}
-
-#[test]
 fn a_number_is_used_only_once_it_is_durable() {
     let mut rig = started(&config());
     rig.advance(1199 * MILLI);

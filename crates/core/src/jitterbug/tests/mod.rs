@@ -6,6 +6,7 @@ mod config;
 mod contract;
 mod document;
 mod garbage;
+mod holds;
 mod laws;
 mod leader;
 mod orphan;

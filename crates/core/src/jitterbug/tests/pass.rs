@@ -216,7 +216,7 @@ fn j_77_what_is_passed_is_the_new_data() {
 fn large_data_is_written_as_the_kernel_takes_it() {
     let mut rig = waiter();
     let mut document = Document::default();
-    document.rest.insert("big".into(), "x".repeat(1 << 20).into());
+    document.rest.insert("big".into(), "x".repeat(1 << 20).as_str().into());
     give(&mut rig, 1, 2, 77, &[entry(2), entry(1)], &document.to_data());
     rig.advance(50 * MILLI);
     rig.take_log();

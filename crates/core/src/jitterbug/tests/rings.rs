@@ -180,11 +180,12 @@ fn a_fence_grows_although_its_holder_died_with_it() {
 fn a_user_value_reaches_everybody() {
     let mut world = ring(3);
     let set = Set { key: "door".into(), value: "open".into() };
-    world.call(2, |node, now, out| node.handle_command(now, RequestId(1), Command::Change(set), out));
+    let change = Command::Change { change: set, wait: 30 * SECOND };
+    world.call(2, |node, now, out| node.handle_command(now, RequestId(1), change, out));
     world.advance(SECOND);
     for node in world.nodes.values() {
         let value = &Document::from_data(node.data()).unwrap().values["door"];
-        assert_eq!((value.host, value.value.as_str()), (12, Some("open")));
+        assert_eq!((value.host, value.value.text()), (12, "\"open\""));
     }
 }
 

@@ -54,7 +54,7 @@ fn message_to(key: u128) -> Message {
         copies: Copies::One,
         body,
     };
-    Message::Route { transmission: 3, envelope }
+    Message::Route { transmission: 3, sent: None, envelope }
 }
 
 struct Routing;
@@ -89,7 +89,8 @@ impl Subject for Routing {
 
     fn datagrams(&self) -> Vec<(SocketId, SocketAddr, Vec<u8>)> {
         let ping = Message::Ping { ring: ring(), nonce: 5, from: contact(5) };
-        let pong = Message::Pong { ring: ring(), nonce: 5, from: contact(5), leaf_set_version: 1 };
+        let pong =
+            Message::Pong { ring: ring(), nonce: 5, from: contact(5), leaf_set_version: 1, clock: Clock(7) };
         [ping, pong].map(|message| (UDP, addr(5), bytes(&message))).to_vec()
     }
 
@@ -162,7 +163,7 @@ fn rows_cells_and_versions_that_cannot_be_do_no_harm() {
         },
         Message::Announce { seen: Some(absurd), versions: absurd, tables },
         Message::Welcome { versions: absurd },
-        Message::Ack { transmission: u64::MAX },
+        Message::Ack { clock: Clock(u64::MAX), transmissions: vec![0, u64::MAX] },
         Message::Receipt { id: MessageId(1), outcome: Outcome::Unknown, hops: 255, path: vec![] },
     ];
     for message in said {

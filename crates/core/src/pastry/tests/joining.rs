@@ -82,7 +82,13 @@ impl Joiner {
         for message in said {
             let Message::Ping { ring, nonce, .. } = message else { continue };
             for from in alive {
-                let pong = Message::Pong { ring: *ring, nonce: *nonce, from: *from, leaf_set_version: 0 };
+                let pong = Message::Pong {
+                    ring: *ring,
+                    nonce: *nonce,
+                    from: *from,
+                    leaf_set_version: 0,
+                    clock: Clock(1),
+                };
                 let mut bytes = Vec::new();
                 encode(&pong, &mut Writer::new(&mut bytes, 256));
                 let asked = self.rig.machine.probes.get(*nonce).is_some_and(|probe| probe.contact == *from);
@@ -167,7 +173,7 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
             body: Body::Join,
         };
         let mut by_hand = Joiner { rig, streams: 1_000_000 };
-        by_hand.hear(contact(1, 101), &[Message::Route { transmission: 1, envelope }]);
+        by_hand.hear(contact(1, 101), &[Message::Route { transmission: 1, sent: None, envelope }]);
         let said = by_hand.said();
         let mut states = said.into_iter().filter_map(|message| match message {
             Message::State { about: About::Join { hop, last, .. }, tables, .. } => Some((hop, last, tables)),
@@ -451,7 +457,9 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
         copies: Copies::One,
         body: Body::App { app: AppName::default(), ask: false, payload: b"early".to_vec() },
     };
-    joiner.hear(other, &[Message::Route { transmission: 3, envelope }]);
+    let clock = Pastry::clock(joiner.rig.now);
+    let sent = Some(Sent { clock, patience_micros: 1_000_000 });
+    joiner.hear(other, &[Message::Route { transmission: 3, sent, envelope }]);
     let log = joiner.rig.log.join("\n");
     assert!(!log.contains("Delivered"), "PA-19: forwarded if need be, not delivered");
     joiner.hear(other, &[Message::Welcome { versions: Versions::default() }]);

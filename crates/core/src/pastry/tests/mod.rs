@@ -1,5 +1,6 @@
 //! The clauses of `docs/spec/pastry.md`, and the contract.
 
+mod clocks;
 mod contract;
 mod group;
 mod joining;

@@ -3,10 +3,14 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_core::jitterbug::{Document, Event, HostId as TokenHost, KEPT_KEY, SPACE, StateName, TokenId};
-use serde_json::{Map, Value};
+use annulus_core::RequestId;
+use annulus_core::jitterbug::{
+    Document, Event, HostId as TokenHost, KEPT_KEY, Reply, SPACE, StateName, TokenId,
+};
+use serde_json::{Map, Value, json};
 
 use super::Node;
+use super::holds::Holds;
 use super::measure::Measure;
 use crate::disk::DiskFate;
 use crate::host::HostId;
@@ -18,6 +22,7 @@ use crate::sim::Sim;
 pub struct TokenChecker {
     nodes: Vec<Watched>,
     measure: Measure,
+    holds: Holds,
     /// The highest fence taken of each token.
     fences: BTreeMap<TokenId, u64>,
     /// The highest of all.
@@ -53,6 +58,7 @@ impl TokenChecker {
         Self {
             nodes: (0..nodes).map(|_| Watched::default()).collect(),
             measure: Measure::default(),
+            holds: Holds::default(),
             fences: BTreeMap::new(),
             highest: 0,
             one_line,
@@ -150,10 +156,19 @@ impl Observer<Node> for TokenChecker {
             }
             Event::TokenPassed { .. } => return self.passed(sim, host),
             Event::TokenMerged { lines_met: true, .. } => self.measure.merges += 1,
+            Event::TokenReleased { hold, .. } => self.holds.ended(host, *hold, false),
+            Event::TokenLost { hold, .. } => self.holds.ended(host, *hold, true),
             Event::TokenDropped { .. } => self.measure.drops += u64::from(self.measure.is_open()),
             _ => {}
         }
         Ok(())
+    }
+
+    fn on_reply(&mut self, _: &Sim<Node>, host: HostId, _: RequestId, reply: &Reply) -> Verdict {
+        match reply {
+            Reply::Held { fence, hold } => self.holds.held(host, *hold, *fence, self.one_line),
+            _ => Ok(()),
+        }
     }
 
     fn on_start(&mut self, sim: &Sim<Node>, host: HostId) {
@@ -167,6 +182,7 @@ impl Observer<Node> for TokenChecker {
         if self.measure.is_open() {
             self.measure.gives_up(sim.elapsed(), host, false);
         }
+        self.holds.crashed(host);
         let fence = self.nodes[host.index()].fence;
         self.nodes[host.index()] = Watched { fence, ..Watched::default() };
         self.quiet_since = sim.elapsed();
@@ -174,6 +190,10 @@ impl Observer<Node> for TokenChecker {
 }
 
 impl Checker<Node> for TokenChecker {
+    fn check(&mut self, sim: &Sim<Node>) -> Verdict {
+        if self.one_line { self.holds.check(sim) } else { Ok(()) }
+    }
+
     fn on_calm(&mut self, sim: &Sim<Node>) {
         self.measure.close(sim.elapsed());
         self.quiet_since = sim.elapsed();
@@ -211,6 +231,9 @@ impl Checker<Node> for TokenChecker {
         let ids: BTreeSet<TokenId> = sim.machines().map(|(_, node)| node.token_id()).collect();
         json.insert("tokens_final".into(), leaders.max(usize::from(ids.len() == 1)).into());
         json.insert("components_final".into(), components(sim).into());
+        if self.holds.granted > 0 {
+            json.insert("holds".into(), json!({"granted": self.holds.granted, "lost": self.holds.lost}));
+        }
         json.insert("lists_equal".into(), (hashes.len() == 1).into());
         json
     }

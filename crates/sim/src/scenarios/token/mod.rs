@@ -6,11 +6,15 @@
 //! - A node's list, at the end of each of its tenures, has everything it had at the end of the one before (J-6).
 //! - The fences of one node strictly grow over all its lives, unless its disk is lost; those of one token strictly grow
 //!   whoever takes them; and where nothing but crashes happens, all of them do.
+//! - Where nothing but crashes and stalls of holders happens: no two holds of nodes that are awake, and the number of each is
+//!   above those of all before it. Who stood still for too long learns at once that its hold is over.
 //! - When the faults have stopped: one token, one id, one list with everybody in it; and every count that a node had when
 //!   it passed the token on, and did not crash since, is in the data (JF-5, JF-8).
 
 mod checker;
+mod holds;
 mod measure;
+mod stall;
 mod summary;
 
 #[cfg(test)]
@@ -58,6 +62,8 @@ pub struct TokenScenario {
     pub rings: u32,
     /// How many times the holder is killed; it comes back.
     pub crash_holder: u32,
+    /// How many times a node holds the token and then stands still for longer than anybody waits.
+    pub stall_holder: u32,
     /// Another base of the coin than that of the preset.
     pub base: Option<f64>,
     /// Another least length of a tenure than that of the preset.
@@ -78,6 +84,7 @@ impl Default for TokenScenario {
             preset: Preset::Lan,
             rings: 1,
             crash_holder: 0,
+            stall_holder: 0,
             base: None,
             pace: None,
             draw: Draw::Better,
@@ -143,9 +150,10 @@ impl Scenario for TokenScenario {
         drawn.conditions.faults.schedule(seed, &mut sim, faults_for);
         separate(&mut sim, drawn.rings);
         kill_holders(&mut sim, &mut rng, drawn.crash_holder, faults_for, &config);
+        stall::stall_holders(&mut sim, &mut rng, drawn.stall_holder, faults_for, &config);
         let settings = json!({
             "seconds": self.seconds, "preset": format!("{:?}", self.preset).to_lowercase(), "swarm": self.swarm,
-            "rings": drawn.rings, "crash_holder": drawn.crash_holder, "base": config.loose_prob_base,
+            "rings": drawn.rings, "crash_holder": drawn.crash_holder, "stall_holder": drawn.stall_holder, "base": config.loose_prob_base,
             "pace_ms": config.pace.as_millis() as u64,
             "renew_timeout_ms": config.renew_timeout.as_millis() as u64,
             "loss": drawn.conditions.config.network.loss, "faults": drawn.conditions.faults,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use annulus_core::StreamId;
-use annulus_core::jitterbug::{Command, Event, Set, TokenId};
+use annulus_core::jitterbug::{Command, Event, LostReason, Set, TokenId};
 
 use super::*;
 use crate::conditions::FaultPlan;
@@ -109,8 +109,8 @@ fn jf_2_and_jf_3_a_leader_killed_before_the_fin_leaves_the_candidate_as_it_was()
         let sim = &mut setup.sim;
         sim.run_for(5 * SECOND, &mut setup.checker).expect("nothing is violated");
         for n in 0..60 {
-            let set = Set { key: format!("key {n}"), value: "x".repeat(4000).into() };
-            sim.command(HostId::new(0), Command::Change(set));
+            let set = Set { key: format!("key {n}"), value: "x".repeat(4000).as_str().into() };
+            sim.command(HostId::new(0), Command::Change { change: set, wait: 30 * SECOND });
         }
         let mut killed = None;
         let mut watch = Meddler {
@@ -137,8 +137,8 @@ fn jf_4_a_pass_that_outlasts_its_deadline_leaves_one_leader() {
     let sim = &mut setup.sim;
     sim.run_for(5 * SECOND, &mut setup.checker).expect("nothing is violated");
     for n in 0..60 {
-        let set = Set { key: format!("key {n}"), value: "x".repeat(4000).into() };
-        sim.command(HostId::new(0), Command::Change(set));
+        let set = Set { key: format!("key {n}"), value: "x".repeat(4000).as_str().into() };
+        sim.command(HostId::new(0), Command::Change { change: set, wait: 30 * SECOND });
     }
     sim.config_mut().network.bandwidth = Some(400_000);
     let mut watch = LeadersPerToken { checker: TokenChecker::new(3, false), failed: 0 };
@@ -261,6 +261,40 @@ fn jf_14_a_leader_that_stood_still_is_one_of_many_again() {
         sim.run_for(SECOND, checker).expect("nothing is violated");
     }
     settle(sim, checker, is_one);
+}
+
+#[test]
+fn jf_14_a_holder_that_stood_still_is_told_as_soon_as_it_wakes() {
+    let mut setup = local(3).setup(2).expect("a world");
+    let (sim, watch) = (&mut setup.sim, &mut meddler(3));
+    sim.run_for(5 * SECOND, watch).expect("nothing is violated");
+    let (stalled, other) = (HostId::new(1), HostId::new(2));
+    let holds = |sim: &Sim<Node>, host| sim.machine(host).and_then(Node::held);
+    sim.command(stalled, Command::Hold { limit: 100 * SECOND });
+    let held = sim.run_until_that(5 * SECOND, SECOND / 1000, watch, |sim, _| holds(sim, stalled).is_some());
+    assert_eq!(held, Ok(true));
+    let stale = holds(sim, stalled);
+    sim.fault(Fault::Suspend(stalled));
+    sim.command(other, Command::Hold { limit: 100 * SECOND });
+    let held = sim.run_until_that(20 * SECOND, SECOND / 1000, watch, |sim, _| holds(sim, other).is_some());
+    assert_eq!(held, Ok(true), "the others go on");
+    sim.fault(Fault::Resume(stalled));
+    sim.run_for(SECOND / 1000, watch).expect("nothing is violated");
+    assert_eq!(holds(sim, stalled), None, "it is told at once");
+    let told = |event: &Event| matches!(event, Event::TokenLost { reason: LostReason::Stalled, fence, .. } if Some(*fence) == stale);
+    assert!(watch.events[&stalled].iter().any(told));
+    sim.run_for(10 * SECOND, watch).expect("nothing is violated");
+    assert!(holds(sim, other) > stale, "and nobody disturbs who holds now");
+}
+
+#[test]
+fn jf_14_no_two_hold_although_holders_stand_still() {
+    let scenario = TokenScenario { stall_holder: 5, seconds: 90, ..local(4) };
+    let lost: f64 = all_hold(&scenario, 0..12)
+        .iter()
+        .map(|report| report.measured["holds"]["lost"].as_f64().expect("a number"))
+        .sum();
+    assert!(lost > 12.0, "{lost} were told");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use annulus_core::contract::Rig;
 use annulus_core::jitterbug::{self, Document, Jitterbug, Ledger, StateName};
 use annulus_core::{CloseReason, Refusal, StreamEvent, StreamId};
 
-use super::jitterbug_life::config;
+use super::token_life::config;
 use crate::world::peer;
 
 const STREAM: StreamId = StreamId::accepted(1);

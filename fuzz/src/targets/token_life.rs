@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use annulus_core::RequestId;
 use annulus_core::jitterbug::{
-    self, Command, Config, Document, Event, HostId, Jitterbug, Ledger, Message, Set, StateName,
+    self, Command, Config, Document, Event, HostId, Jitterbug, Ledger, Message, Raw, Set, StateName,
 };
 use annulus_core::wire::{DecodeError, Reader, Writer};
 
@@ -72,7 +72,11 @@ impl Subject for Life {
             0 => Command::Status,
             1 => Command::Data,
             2 => Command::Log,
-            3 => Command::Change(Set { key: format!("key {}", byte % 8), value: byte.into() }),
+            3 => {
+                let value = Raw::from(u64::from(byte));
+                let change = Set { key: format!("key {}", byte % 8), value };
+                Command::Change { change, wait: Duration::from_millis(u64::from(byte) * 20) }
+            }
             4 if self.holds < HOLDS_MAX => {
                 self.holds += 1;
                 Command::Hold { limit: Duration::from_millis(u64::from(byte)) }

@@ -6,7 +6,7 @@ use annulus_core::contract::Rig;
 use annulus_core::jitterbug::{self, Jitterbug, Ledger, Message};
 use annulus_core::wire::Writer;
 
-use super::jitterbug_life::{PORT, config};
+use super::token_life::{PORT, config};
 use crate::world::peer;
 
 pub(super) fn run(bytes: &[u8]) {

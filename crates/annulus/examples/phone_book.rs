@@ -1,0 +1,71 @@
+//! A phone book that nobody keeps: every name is looked up at the node that owns it. Run it with
+//! `cargo run --example phone_book`.
+//!
+//! Five nodes on loopback addresses form a ring. An entry is a message to the owner of the name, a look-up a question to
+//! it. On the way every node counts what passes, as `forward` allows.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use annulus::core::Id;
+use annulus::core::pastry::{AppName, Application, Config, Passing, Verdict};
+use annulus::{Inbox, Options, Router};
+
+/// Counts the messages that pass a node.
+#[derive(Default)]
+struct Passed(AtomicUsize);
+
+impl Application for Passed {
+    fn forward(&self, _: &Passing<'_>) -> Verdict {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Verdict::Forward
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let app = AppName::new("phone book")?;
+    let passed = Arc::new(Passed::default());
+    let mut nodes: Vec<Router> = Vec::new();
+    for number in 1..=5_u8 {
+        let config = Config {
+            id: Id::from_uuid([number; 16]),
+            bind: format!("127.0.0.{number}:0").parse()?,
+            seeds: nodes.first().map(Router::addr).into_iter().collect(),
+            ..Config::default()
+        };
+        let application: Arc<dyn Application> = passed.clone();
+        let node = Router::start_with(config, vec![(app.clone(), application)], Options::default())?;
+        node.joined().await?;
+        tokio::spawn(keep(node.clone(), node.inbox(&app)));
+        nodes.push(node);
+    }
+
+    for (name, number) in [("Ada", "1815"), ("Grace", "1906"), ("Barbara", "1939")] {
+        let entry = format!("{name}={number}");
+        let kept = nodes[0].route_with_retries(&app, Id::from_text(name), entry, 2).await?;
+        println!("{name} is kept at {} after {} steps", kept.by.addr, kept.hops);
+    }
+    for name in ["Barbara", "Ada", "Nobody"] {
+        let answer = nodes[4].ask(&app, Id::from_text(name), name).await?;
+        println!("{name}: {}", String::from_utf8_lossy(&answer.payload));
+    }
+    println!("{} times a message passed a node", passed.0.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// The part of the book that a node owns.
+async fn keep(node: Router, mut inbox: Inbox) {
+    let mut book = BTreeMap::new();
+    while let Some(message) = inbox.next().await {
+        let text = String::from_utf8_lossy(&message.payload).into_owned();
+        if message.ask {
+            let number = book.get(&text).map_or("not in the book", String::as_str);
+            // Who asked may have given up.
+            let _ = node.answer(message.id, number).await;
+        } else if let Some((name, number)) = text.split_once('=') {
+            book.insert(name.to_owned(), number.to_owned());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! JSON as it was written: numbers of any size, any depth, every space. What travels with the token is read here only as far
+//! as it must be understood; the rest goes on untouched.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The greatest depth of a value that a user sets: every reader of JSON can hold it, also inside of the document.
+pub const DEPTH_MAX: usize = 64;
+
+/// Any JSON, as a text that was checked to be such.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Raw(Box<RawValue>);
+
+impl Raw {
+    /// A text that is JSON.
+    ///
+    /// # Errors
+    /// If it is none: says why.
+    pub fn new(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text).map(Self)
+    }
+
+    /// As it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// Whether it is `null`.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.text() == "null"
+    }
+
+    /// How deep its lists and objects are nested.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+        for byte in self.text().bytes() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                b'[' | b'{' if !quoted => {
+                    depth += 1;
+                    deepest = deepest.max(depth);
+                }
+                b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        deepest
+    }
+}
+
+impl PartialEq for Raw {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Raw {}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl From<Box<RawValue>> for Raw {
+    fn from(raw: Box<RawValue>) -> Self {
+        Self(raw)
+    }
+}
+
+impl From<&RawValue> for Raw {
+    fn from(raw: &RawValue) -> Self {
+        Self(raw.to_owned())
+    }
+}
+
+impl From<Value> for Raw {
+    fn from(value: Value) -> Self {
+        Self(RawValue::from_string(value.to_string()).expect("a value is written as JSON"))
+    }
+}
+
+impl From<&str> for Raw {
+    fn from(text: &str) -> Self {
+        Value::from(text).into()
+    }
+}
+
+impl From<u64> for Raw {
+    fn from(number: u64) -> Self {
+        Value::from(number).into()
+    }
+}

@@ -1,0 +1,219 @@
+//! Holds and changes: what an application asks of the token, and every way in which it is told the end.
+
+use super::*;
+use crate::store::{StoreFault, StoreResult};
+use crate::tag::RequestId;
+
+#[test]
+fn a_hold_keeps_the_token_until_it_is_released() {
+    let (mut rig, stream) = passing();
+    rig.command(Command::Hold { limit: 5 * SECOND });
+    rig.stream(stream, StreamEvent::Closed(crate::CloseReason::Refused)).unwrap();
+    assert!(!has(&rig, "Held"), "on its way out it is not held");
+    rig.advance(250 * MILLI);
+    let fence = rig.machine.fence().unwrap();
+    assert!(has(&rig, &format!("Reply 1 Held {{ fence: {fence}, hold: RequestId(1) }}")));
+    rig.take_log();
+    rig.advance(4 * SECOND);
+    assert!(!has(&rig, "Open") && rig.machine.fence() == Some(fence));
+    rig.command(Command::Release { hold: RequestId(1) });
+    assert!(has(&rig, "Reply 2 Done"));
+    rig.advance(2 * SECOND);
+    assert!(has(&rig, "Open"), "and on it goes");
+    rig.command(Command::Release { hold: RequestId(1) });
+    assert!(has(&rig, "Reply 3 NotHeld"));
+}
+
+#[test]
+fn a_hold_ends_at_its_limit_and_is_told_so() {
+    let mut rig = leader();
+    rig.command(Command::Hold { limit: SECOND });
+    rig.command(Command::Hold { limit: SECOND });
+    assert_eq!(count_lines(&rig, "Held"), 1, "one hold per tenure: a number is given once");
+    rig.advance(SECOND);
+    assert!(has(&rig, "TokenLost { hold: RequestId(1), fence: 1, reason: Limit }"));
+    rig.advance(300 * MILLI);
+    assert!(has(&rig, "Reply 2 Held { fence: 2, hold: RequestId(2) }"));
+    rig.stop();
+    assert!(has(&rig, "TokenLost { hold: RequestId(2), fence: 2, reason: Stopping }"));
+}
+
+#[test]
+fn a_leader_that_stood_still_loses_its_hold_and_its_token_at_once() {
+    for word in ["timer", "datagram", "command"] {
+        let mut rig = leader();
+        rig.command(Command::Hold { limit: 60 * SECOND });
+        rig.take_log();
+        rig.sleep(10 * SECOND + MILLI);
+        match word {
+            "timer" => rig.wake(),
+            "datagram" => hear(&mut rig, 3, &tr1(3, 1)).unwrap(),
+            _ => drop(rig.command(Command::Status)),
+        }
+        assert!(has(&rig, "TokenLost { hold: RequestId(1), fence: 1, reason: Stalled }"), "{word}");
+        assert!(has(&rig, "reason: Stalled"), "{word}");
+        assert_eq!(rig.machine.state_name(), StateName::Orphan, "{word}: it asks before it leads again");
+        assert_eq!(rig.machine.counted().stalls, 1);
+        rig.advance(1200 * MILLI);
+        assert_eq!(rig.machine.state_name(), StateName::Leader, "{word}: nobody else has it");
+        assert!(rig.machine.fence() > Some(10_000_000 / MICROS_PER_TENURE), "above all that others took");
+    }
+}
+
+#[test]
+fn a_leader_that_holds_for_long_and_lives_keeps_its_token() {
+    let mut rig = leader();
+    rig.command(Command::Hold { limit: 60 * SECOND });
+    rig.advance(59 * SECOND);
+    assert!(!has(&rig, "TokenLost") && rig.machine.state_name() == StateName::Leader);
+    // A nap that nobody can have used is none.
+    rig.sleep(600 * MILLI);
+    rig.wake();
+    assert!(!has(&rig, "Stalled"));
+    rig.advance(SECOND);
+    assert!(has(&rig, "reason: Limit"));
+}
+
+#[test]
+fn a_leader_that_stood_still_in_a_pass_takes_it_back() {
+    let (mut rig, stream) = passing();
+    rig.sleep(11 * SECOND);
+    rig.wake();
+    assert!(has(&rig, &format!("Abort {stream}")));
+    assert_eq!(rig.machine.state_name(), StateName::Orphan);
+    rig.stream(stream, StreamEvent::Sent { bytes: 9, fin: false }).unwrap();
+    assert_eq!(rig.machine.counted().passes, 0);
+}
+
+#[test]
+fn a_hold_is_lost_when_another_line_comes_and_the_next_number_is_above_both() {
+    let mut rig = leader();
+    rig.command(Command::Hold { limit: 50 * SECOND });
+    rig.command(Command::Hold { limit: 50 * SECOND });
+    give(&mut rig, 1, 2, 77, &[entry(2)], &counts(&[(12, 400)]));
+    assert!(has(&rig, "TokenLost { hold: RequestId(1), fence: 1, reason: Merged }"));
+    assert_eq!(rig.machine.fence(), Some(402), "both lines, and this tenure");
+    assert!(has(&rig, "Reply 2 Held { fence: 402, hold: RequestId(2) }"));
+}
+
+fn change(rig: &mut Rig<Jitterbug<Ledger>>, key: &str, wait: Duration) -> RequestId {
+    rig.command(Command::Change { change: Set { key: key.into(), value: 1.into() }, wait })
+}
+
+fn has_value(rig: &Rig<Jitterbug<Ledger>>, key: &str) -> bool {
+    Document::from_data(rig.machine.data()).unwrap().values.contains_key(key)
+}
+
+#[test]
+fn a_change_is_answered_when_it_is_in_the_data_and_not_before() {
+    let mut rig = waiter();
+    let request = change(&mut rig, "door", 30 * SECOND);
+    rig.advance(5 * SECOND);
+    assert!(!has(&rig, "Reply") && !has_value(&rig, "door"));
+    give(&mut rig, 1, 2, 77, &[entry(2)], &counts(&[(12, 4)]));
+    assert!(has(&rig, &format!("Reply {} Done", request.0)) && has_value(&rig, "door"));
+    assert!(rig.disk.contains_key(&(SPACE, KEPT_KEY.to_vec())), "and it is durable");
+}
+
+#[test]
+fn a_change_for_which_no_token_comes_is_taken_back() {
+    let mut rig = waiter();
+    let (short, long) = (change(&mut rig, "short", SECOND), change(&mut rig, "long", 8 * SECOND));
+    rig.advance(SECOND);
+    assert!(has(&rig, &format!("Reply {} NotChanged", short.0)));
+    give(&mut rig, 1, 2, 77, &[entry(2)], &counts(&[(12, 4)]));
+    assert!(has(&rig, &format!("Reply {} Done", long.0)));
+    assert!(has_value(&rig, "long") && !has_value(&rig, "short"), "nor does it come later");
+    let last = change(&mut rig, "last", 60 * SECOND);
+    rig.stop();
+    assert!(has(&rig, &format!("Reply {} Stopping", last.0)));
+}
+
+#[test]
+fn a_change_that_is_on_its_way_to_the_disk_is_answered_by_the_disk() {
+    for (result, answer) in [(None, "Done"), (Some(StoreFault::Full), "NotChanged")] {
+        let mut rig = waiter();
+        let request = change(&mut rig, "door", SECOND);
+        rig.hold();
+        let stream = offer(&mut rig, 1, 2, 77, 0);
+        rig.stream(stream, StreamEvent::Data(&bytes(&Message::Tp5 { data: counts(&[(12, 4)]) }))).unwrap();
+        rig.stream(stream, StreamEvent::Finished).unwrap();
+        rig.advance(3 * SECOND);
+        assert!(!has(&rig, "Reply"), "nobody knows yet");
+        if let Some(fault) = result {
+            rig.stored(crate::OpId::new(4), StoreResult::Failed(fault));
+        }
+        rig.advance(SECOND);
+        rig.drain();
+        assert!(has(&rig, &format!("Reply {} {answer}", request.0)), "{:?}", rig.log);
+    }
+}
+
+#[test]
+fn an_address_that_is_news_makes_the_next_tenure_look_for_it_once() {
+    let mut rig = leader();
+    rig.command(Command::Ask(vec![ip(77)]));
+    rig.advance(SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 0, "it may still join by itself");
+    rig.advance(SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 1);
+    assert!(has(&rig, "reason: Strangers"));
+    // Not again for the same, nor for another right after.
+    rig.command(Command::Ask(vec![]));
+    rig.command(Command::Ask(vec![ip(77), ip(78)]));
+    rig.advance(5 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 1);
+    rig.advance(10 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 2, "for the other, when the pause is over");
+    rig.advance(60 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 2);
+}
+
+#[test]
+fn who_is_in_the_list_is_not_looked_for_and_a_hold_is_not_disturbed() {
+    let mut rig = leader();
+    hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
+    rig.advance(2 * SECOND);
+    rig.command(Command::Ask(vec![ip(2)]));
+    rig.advance(60 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 0);
+    let mut rig = leader();
+    rig.command(Command::Hold { limit: 20 * SECOND });
+    rig.command(Command::Ask(vec![ip(77)]));
+    rig.advance(19 * SECOND);
+    assert!(rig.machine.counted().strangers_sought == 0 && !has(&rig, "TokenLost"));
+}
+
+#[test]
+fn one_node_of_a_ring_looks_for_a_stranger_and_the_others_need_not() {
+    let mut rig = leader();
+    hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
+    rig.advance(2 * SECOND);
+    assert_eq!(rig.machine.list().len(), 2);
+    rig.command(Command::Ask(vec![ip(77)]));
+    hear(&mut rig, 9, &tr1(9, 2_000_000_000)).unwrap();
+    hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
+    rig.advance(60 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 0);
+    // What a stranger asks changes nothing.
+    let mut rig = leader();
+    rig.command(Command::Ask(vec![ip(77)]));
+    hear(&mut rig, 9, &tr1(9, 2_000_000_000)).unwrap();
+    rig.advance(60 * SECOND);
+    assert_eq!(rig.machine.counted().strangers_sought, 1);
+}
+
+#[test]
+fn the_holder_is_told_as_far_as_it_is_known() {
+    let holder = |rig: &Rig<Jitterbug<Ledger>>| rig.machine.status(rig.now.mono).holder;
+    let rig = leader();
+    assert_eq!(holder(&rig), Some(host(OWN)));
+    let (mut rig, stream) = passing();
+    rig.stream(stream, StreamEvent::Data(&[Kind::Tp3.byte()])).unwrap();
+    rig.stream(stream, StreamEvent::Sent { bytes: 9 + 1 + rig.machine.data().len(), fin: true }).unwrap();
+    assert_eq!((rig.machine.state_name(), holder(&rig)), (StateName::Waiter, Some(host(12))));
+    rig.advance(10 * SECOND);
+    assert_eq!((rig.machine.state_name(), holder(&rig)), (StateName::Orphan, None));
+    hear(&mut rig, 2, &Message::Tr2 { token_id: id(5).held() }).unwrap();
+    assert_eq!((rig.machine.state_name(), holder(&rig)), (StateName::Waiter, Some(host(12))));
+}
