@@ -4,6 +4,8 @@
 //! Five nodes on loopback addresses form a ring. An entry is a message to the owner of the name, a look-up a question to
 //! it. On the way every node counts what passes, as `forward` allows.
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,7 +1,8 @@
 //! What the service `members` tells of others: who lives, who may not, who is gone, and how near they are.
 //!
 //! Both services know a node by the same id, and each listens at an address of its own: the addresses here are those of
-//! `route`. With [`Liveness::Members`](super::Liveness::Members) this is all the upkeep there is at rest (PA-34a). What
+//! `route`. With [`Liveness::Members`](super::Liveness::Members) this is all the upkeep there is at rest (PA-34a), but for
+//! nodes that `members` has not named: nobody would tell when they are gone, so they are asked as without it. What
 //! `members` says makes a node a candidate, as hearsay does: it gets a seat when it answers (PA-14).
 
 use core::time::Duration;
@@ -27,7 +28,10 @@ impl Pastry {
             Command::MemberSuspected(id) => {
                 self.peers.suspect(id);
             }
-            Command::MemberRecovered(id) => self.trust(now, id, out),
+            Command::MemberRecovered(id) => {
+                self.vouch(id);
+                self.trust(now, id, out);
+            }
             Command::MemberFailed(id) => self.member_gone(now, id, Cause::Failed, out),
             Command::MemberLeft(id) => self.member_gone(now, id, Cause::Left, out),
             Command::MemberRtt { id, addr, rtt } if id != self.own.id => {
@@ -48,13 +52,20 @@ impl Pastry {
         self.departed.remove(id);
         let contact = hearsay(id, addr);
         match self.peers.get(id).map(|peer| peer.contact.addr) {
-            Some(known) if known == addr => {}
+            Some(known) if known == addr => self.vouch(id),
             // It has moved: nobody else may be asked about it.
             Some(_) => {
                 self.probes.want(contact, self.leaf_set.contains(id));
             }
             None if self.join.is_active() => self.learn(now, &[contact], Interest::Gap),
             None => self.join_through_member(now, id, addr),
+        }
+    }
+
+    /// `members` watches this one from now on.
+    fn vouch(&mut self, id: Id) {
+        if let Some(peer) = self.peers.get_mut(id) {
+            peer.is_member = true;
         }
     }
 
@@ -77,6 +88,7 @@ impl Pastry {
     /// A node with a seat is measured by that. One without is asked if it is nearer than who has the seat (P-12).
     fn member_rtt(&mut self, now: Now, id: Id, addr: SocketAddr, rtt: Duration, out: Out<'_, '_>) {
         if let Some(contact) = self.contact(id) {
+            self.vouch(id);
             return self.admit(now, contact, Some(rtt), out);
         }
         let mut estimate = Estimate::default();

@@ -345,10 +345,11 @@ impl Pastry {
     }
 
     pub(super) fn on_nack(&mut self, now: Now, from: Contact, transmission: u64, out: Out<'_, '_>) {
-        if self.join.is_through(from.addr) {
-            return self.give_up_seed(now, out);
-        }
         if self.relays.to(transmission) != Some(from.id) {
+            // Nobody waits for the acknowledgement of a join.
+            if self.join.is_through(from.addr) {
+                self.give_up_seed(now, out);
+            }
             return;
         }
         let Some(relay) = self.relays.take(transmission) else { return };

@@ -28,6 +28,8 @@ pub(super) struct Peer {
     pub(super) races: u8,
     /// Its clock as we last saw it.
     pub(super) clock: Option<Seen>,
+    /// Whether `members` knows it, and so will tell when it is gone.
+    pub(super) is_member: bool,
 }
 
 /// The peers, by id.
@@ -67,6 +69,7 @@ impl Peers {
                     knows_us: false,
                     races: 0,
                     clock: None,
+                    is_member: false,
                 };
                 if self.list.len() == self.list.capacity() {
                     // Tables grow slowly and there may be many nodes in one process: no doubling.

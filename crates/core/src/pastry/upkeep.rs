@@ -223,10 +223,13 @@ impl Pastry {
 
     /// Probes the nearest leaf of each side (N-11, PA-34a), and introduces us to leaves that do not know us yet.
     fn tend_leaves(&mut self, now: Now, out: Out<'_, '_>) {
-        if self.config.liveness == Liveness::Own {
-            for id in SIDES.map(|side| self.leaf_set.nearest(side)).into_iter().flatten() {
-                self.probe(id);
+        match self.config.liveness {
+            Liveness::Own => {
+                for id in SIDES.map(|side| self.leaf_set.nearest(side)).into_iter().flatten() {
+                    self.probe(id);
+                }
             }
+            Liveness::Members => self.probe_unnamed(|pastry, id| pastry.leaf_set.contains(id)),
         }
         let unaware: Vec<Id> = self
             .leaf_set
@@ -243,7 +246,7 @@ impl Pastry {
     fn tend_table(&mut self, now: Now) {
         self.cache.sweep(now.mono);
         if self.config.liveness == Liveness::Members {
-            return;
+            return self.probe_unnamed(|_, _| true);
         }
         let known: Vec<Id> = self.peers.ids().collect();
         known.into_iter().for_each(|id| self.probe(id));
@@ -253,6 +256,17 @@ impl Pastry {
             chosen.extend(self.rng.pick(self.routing_table.row(row)).map(|cell| cell.id));
         }
         self.repairs.improve(chosen);
+    }
+
+    /// Probes those of our peers that `members` has not named: it would not tell when they are gone.
+    fn probe_unnamed(&mut self, wanted: impl Fn(&Self, Id) -> bool) {
+        let unnamed: Vec<Id> =
+            self.peers.iter().filter(|peer| !peer.is_member).map(|peer| peer.contact.id).collect();
+        for id in unnamed {
+            if wanted(self, id) {
+                self.probe(id);
+            }
+        }
     }
 
     /// Tries one of the nodes that were lost, or a seed: if it lives, a part of the ring may be behind it (PA-42).

@@ -12,6 +12,7 @@ mod leader;
 mod orphan;
 mod pass;
 mod rings;
+mod states;
 mod vectors;
 mod world;
 

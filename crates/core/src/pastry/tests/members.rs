@@ -81,6 +81,18 @@ fn a_failed_member_loses_its_seats_and_they_are_filled_anew() {
     group.assert_leaf_sets_are_exact();
 }
 
+/// Nobody would tell of its death: `members` may never have heard of it.
+#[test]
+fn a_peer_that_members_has_not_named_is_looked_after_by_route() {
+    let mut group = Group::ring(6, 41, &fed());
+    introduce_all(&mut group, 0..5);
+    group.run(10 * SECOND);
+    let unnamed = id(&group, 5);
+    group.kill(5);
+    group.run(60 * SECOND);
+    assert!(group.alive().all(|member| member.pastry.contact(unnamed).is_none()));
+}
+
 #[test]
 fn a_member_that_left_is_told_as_one_that_left() {
     let mut group = Group::ring(5, 35, &fed());
@@ -167,6 +179,7 @@ fn a_member_that_moved_is_found_at_its_new_address() {
 fn with_members_it_sends_no_probes_of_its_own() {
     let mut alone = Group::ring(20, 40, &small());
     let mut fed = Group::ring(20, 40, &fed());
+    introduce_all(&mut fed, 0..20);
     let sent = |group: &mut Group| {
         group.run(60 * SECOND);
         let count =
