@@ -57,7 +57,7 @@ fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
             has_sent = true;
             *credit -= bytes;
             let data: Vec<u8> = left.drain(..bytes).collect();
-            desk.rig.stream(*stream, StreamEvent::Data(&data)).unwrap();
+            desk.rig.stream(*stream, StreamEvent::Data(&data)).expect("a peer is heard");
             most = most.max(desk.rig.machine.memory_bytes());
             for sender in senders.iter_mut() {
                 sender.credit += granted(desk, sender.stream);
