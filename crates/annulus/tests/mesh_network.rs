@@ -312,16 +312,12 @@ fn mf_19_a_full_disk_refuses_what_is_ours_and_passes_on_what_is_not() {
     all_there(&red, &acknowledged, "while the disk is full");
     disk.grow();
     // Without a restart, as soon as there is room.
-    let data = b"there is room again".to_vec();
-    let begin = std::time::Instant::now();
-    let hash = loop {
-        match post(red.http(), &nobody, &data, false) {
-            Some((200, answer)) => break answer["hash"].as_str().unwrap().to_owned(),
-            other => assert!(begin.elapsed() < PATIENCE, "it stays refused: {other:?}"),
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    };
-    acknowledged.push((hash, data));
+    let late = b"there is room again".to_vec();
+    let hash = wait_until("the store takes a message again", || {
+        let (status, answer) = post(red.http(), &nobody, &late, false)?;
+        (status == 200).then(|| answer["hash"].as_str().unwrap_or_default().to_owned())
+    });
+    acknowledged.push((hash, late));
     all_there(&red, &acknowledged, "with room again");
     red.signal("KILL");
     red.wait();

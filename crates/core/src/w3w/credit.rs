@@ -1,8 +1,9 @@
 //! How much peers may send: memory is bounded by what we grant, never by what they announce.
 //!
 //! A peer may be [`WINDOW_BYTES`] ahead of us. While messages in memory, unfinished ones included, are over
-//! `memory_bytes_max`, nothing more is granted, except to one peer at a time whose unfinished message is the furthest: else
-//! peers that all stopped in the middle of a long message would wait for each other for ever. So the most is
+//! `memory_bytes_max`, nothing more is granted. If it is the unfinished ones that are too many, one peer at a time may go on, the
+//! one whose message is the furthest: else peers that all stopped in the middle of a long message would wait for each
+//! other for ever. So the most is
 //! `memory_bytes_max`, a window for each peer, and one message.
 
 use core::time::Duration;
@@ -36,7 +37,7 @@ impl Mesh {
         link.owed_bytes += bytes;
         self.is_owing = true;
         if self.favoured == Some(stream) {
-            if is_whole {
+            if is_whole || self.is_short_of_saving() {
                 self.disfavour(stream);
             } else {
                 self.favour(now, stream, out);
@@ -60,7 +61,7 @@ impl Mesh {
                     out.read(stream, core::mem::take(&mut link.owed_bytes));
                 }
             }
-        } else if self.favoured.is_none() {
+        } else if self.favoured.is_none() && !self.is_short_of_saving() {
             let waiting = self
                 .links
                 .iter()
@@ -88,6 +89,12 @@ impl Mesh {
     /// Whether peers have to wait before they send more.
     fn is_short(&self) -> bool {
         self.memory_bytes() > self.config.memory_bytes_max || self.room.is_full()
+    }
+
+    /// Whether that is because of whole messages: those leave memory by themselves, as the store takes them.
+    fn is_short_of_saving(&self) -> bool {
+        self.queue.memory_bytes() + self.delivering_bytes > self.config.memory_bytes_max
+            || self.room.is_full()
     }
 
     /// Messages in memory: those that wait, those being saved for us, and those of which a part has come.

@@ -57,7 +57,7 @@ fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
             has_sent = true;
             *credit -= bytes;
             let data: Vec<u8> = left.drain(..bytes).collect();
-            desk.rig.stream(*stream, StreamEvent::Data(&data)).unwrap();
+            desk.rig.stream(*stream, StreamEvent::Data(&data)).expect("a peer is heard");
             most = most.max(desk.rig.machine.memory_bytes());
             for sender in senders.iter_mut() {
                 sender.credit += granted(desk, sender.stream);
@@ -105,4 +105,21 @@ fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
     send(&mut desk, &mut senders, false);
     assert_eq!(is_waiting(&senders), 0);
     assert!(desk.rig.machine.counted().messages_delivered >= 10);
+}
+
+/// Whole messages that wait for the store leave memory by themselves: nobody is favoured meanwhile.
+#[test]
+fn ma_48_a_slow_store_makes_everybody_wait() {
+    let mut desk = desk();
+    let mut senders = senders(&mut desk, 2);
+    for sender in &mut senders {
+        let more =
+            [0, 1, 2, 3, 4].map(|number| Message::new(nid(9), desk.own(), &vec![number; MESSAGE_BYTES / 2]));
+        more.iter().for_each(|message| sender.left.extend(frame(message)));
+    }
+    desk.rig.hold();
+    let most = send(&mut desk, &mut senders, false);
+    let bound = MEMORY_BYTES + 2 * (256 * 1024 + (1 << 20)) + MESSAGE_BYTES;
+    assert!(most < bound, "{most} bytes are in memory, {bound} may be");
+    assert!(senders.iter().any(|sender| !sender.left.is_empty()));
 }
