@@ -4,10 +4,11 @@
 //! {"counts": {"17": 4, "99": 3}, "values": {"door": {"fence": 7, "host": 17, "value": "open"}}, "edges": []}
 //! ```
 
+use core::fmt;
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use super::frame::{framed, unframe};
@@ -75,24 +76,7 @@ impl Document {
     /// # Errors
     /// If it is no object, or a count no count.
     pub fn from_json(json: &[u8]) -> Result<Self, DecodeError> {
-        let fields: BTreeMap<String, &RawValue> =
-            serde_json::from_slice(json).map_err(|_| DecodeError::Field("json"))?;
-        let mut document = Self::default();
-        for (name, raw) in fields {
-            // Somebody else may use our names for something else; then it is theirs. Only counts are everybody's.
-            let known = match name.as_str() {
-                "counts" => {
-                    document.counts = read(raw).ok_or(DecodeError::Field("counts"))?;
-                    true
-                }
-                "values" => read(raw).map(|values| document.values = values).is_some(),
-                "edges" => read(raw).map(|edges: Vec<Edge>| document.edges = unite(&edges, &[])).is_some(),
-                _ => false,
-            };
-            if !known {
-                document.rest.insert(name, raw.into());
-            }
-        }
+        let mut document: Self = serde_json::from_slice(json).map_err(|_| DecodeError::Field("json"))?;
         if document.counts.values().any(|&count| count > COUNT_MAX) {
             return Err(DecodeError::Limit("count"));
         }
@@ -205,6 +189,15 @@ impl Document {
         weak
     }
 
+    /// A field of our name: kept as it is, unless it is ours. Of a name that is there twice the last counts.
+    fn keep_unless(&mut self, ours: bool, name: &str, raw: &RawValue) {
+        if ours {
+            self.rest.remove(name);
+        } else {
+            self.rest.insert(name.to_owned(), raw.into());
+        }
+    }
+
     fn put(&mut self, key: String, value: Stamped) {
         if self.values.get(&key).is_none_or(|old| old.stamp() <= value.stamp()) {
             self.values.insert(key, value);
@@ -220,6 +213,85 @@ impl Document {
         let mut values: Vec<(String, Stamped)> = core::mem::take(&mut self.values).into_iter().collect();
         values.sort_by(|(a, one), (b, other)| (one.stamp(), a).cmp(&(other.stamp(), b)));
         self.values = values.split_off(values.len() - VALUES_MAX).into_iter().collect();
+    }
+}
+
+/// The name of a field.
+enum Name {
+    Counts,
+    Values,
+    Edges,
+    Other(String),
+}
+
+impl Name {
+    fn of(name: &str) -> Self {
+        match name {
+            "counts" => Self::Counts,
+            "values" => Self::Values,
+            "edges" => Self::Edges,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl Visitor<'_> for Names {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a field")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
+                Ok(Name::of(name))
+            }
+        }
+        deserializer.deserialize_str(Names)
+    }
+}
+
+/// In one go: this is done in every tenure.
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Document;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
+                let mut document = Document::default();
+                while let Some(name) = map.next_key()? {
+                    match name {
+                        Name::Counts => document.counts = map.next_value()?,
+                        // Somebody else may use our names for something else; then it is theirs.
+                        Name::Values => {
+                            let raw: &RawValue = map.next_value()?;
+                            let values: Option<BTreeMap<String, Stamped>> = read(raw);
+                            document.keep_unless(values.is_some(), "values", raw);
+                            document.values = values.unwrap_or_default();
+                        }
+                        Name::Edges => {
+                            let raw: &RawValue = map.next_value()?;
+                            let edges: Option<Vec<Edge>> = read(raw);
+                            document.keep_unless(edges.is_some(), "edges", raw);
+                            document.edges = unite(&edges.unwrap_or_default(), &[]);
+                        }
+                        Name::Other(name) => {
+                            let raw: &RawValue = map.next_value()?;
+                            document.rest.insert(name, raw.into());
+                        }
+                    }
+                }
+                Ok(document)
+            }
+        }
+        deserializer.deserialize_map(Fields)
     }
 }
 

@@ -40,6 +40,9 @@ pub const JUMP_HOST: u32 = 0;
 pub const KEY_BYTES_MAX: usize = 128;
 /// The longest value, as JSON.
 pub const VALUE_BYTES_MAX: usize = 4096;
+/// Who knows of no number and was blind for no longer than this has just started. Who was for longer may have waited for a
+/// first holder that took numbers and told nobody.
+const FIRST_RESTORE: core::time::Duration = core::time::Duration::from_millis(1500);
 const CHANGES_MAX: usize = 64;
 /// Data up to this length is remembered with what was read in it, for it is asked about twice: whether it is good, and what
 /// follows it.
@@ -170,7 +173,9 @@ impl Application for Ledger {
         let Some(mut document) = self.document(data) else {
             return Answer::Failed("its own data cannot be read");
         };
-        if let Some(restored) = tenure.restored.filter(|_| document.sum() > 0) {
+        if let Some(restored) =
+            tenure.restored.filter(|made| document.sum() > 0 || made.blind > FIRST_RESTORE)
+        {
             document.raise(JUMP_HOST, Self::jump(restored.blind));
         }
         document.raise(self.host, 1);

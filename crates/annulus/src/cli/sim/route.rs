@@ -8,10 +8,11 @@ use annulus_core::Base;
 use annulus_sim::scenarios::route::{
     Keys, Phase, RouteExperiment, RouteReport, RouteScenario, RouteStorm, StormKind, StormReport,
 };
-use annulus_sim::{FaultPlan, Latency};
+use annulus_sim::{Conditions, Latency};
 
 use super::common::Common;
 use super::verdict;
+use crate::cli::UsageError;
 
 /// A ring of routing nodes: joins through the protocol, then messages between random pairs of nodes.
 ///
@@ -83,7 +84,8 @@ pub(crate) struct Route {
 impl Route {
     pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         let conditions = self.common.conditions();
-        if self.common.swarm || conditions.faults != FaultPlan::default() {
+        // A network that loses or holds up is a fault like any other: what is measured is the quiet one.
+        if self.common.swarm || conditions != Conditions::default() {
             let scenario = RouteScenario {
                 nodes: self.nodes,
                 seconds: self.seconds,
@@ -117,15 +119,25 @@ impl Route {
             neighbourhood_max: self.neighbourhood,
             latency: self.topology,
         };
-        let report = storm.run(self.common.first_seed())?;
-        let mut out = stdout().lock();
-        if json {
-            serde_json::to_writer(&mut out, &report)?;
-            writeln!(out)?;
-        } else {
-            tell_storm(&report, &mut out)?;
+        if self.common.trace.is_some() || self.common.trace_json.is_some() {
+            let text = "a storm is two runs, at once and one by one: --trace is for measurements and checks";
+            return Err(UsageError(text.into()).into());
         }
-        Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        verdict::measure(
+            &self.common,
+            json,
+            |seed, _| storm.run(seed),
+            |report| {
+                let mut out = stdout().lock();
+                if json {
+                    serde_json::to_writer(&mut out, &report)?;
+                    writeln!(out)?;
+                } else {
+                    tell_storm(&report, &mut out)?;
+                }
+                Ok(report.ok)
+            },
+        )
     }
 
     fn measure(&self, json: bool) -> anyhow::Result<ExitCode> {
@@ -140,18 +152,22 @@ impl Route {
             fail: self.fail,
             repair: Duration::from_secs(self.repair),
         };
-        let report = experiment.run(self.common.first_seed())?;
-        let mut out = stdout().lock();
-        if json {
-            serde_json::to_writer(&mut out, &report)?;
-            writeln!(out)?;
-        } else {
-            tell(&report, &mut out)?;
-        }
-        let phases = [Some(&report.quiet), report.during.as_ref(), report.after.as_ref()];
-        let ok =
-            phases.into_iter().flatten().all(|phase| phase.wrong == 0 && phase.lost == 0 && phase.twice == 0);
-        Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        verdict::measure(
+            &self.common,
+            json,
+            |seed, lines| experiment.run(seed, lines),
+            |report| {
+                let mut out = stdout().lock();
+                if json {
+                    serde_json::to_writer(&mut out, &report)?;
+                    writeln!(out)?;
+                } else {
+                    tell(&report, &mut out)?;
+                }
+                let phases = [Some(&report.quiet), report.during.as_ref(), report.after.as_ref()];
+                Ok(phases.into_iter().flatten().all(|phase| phase.wrong + phase.lost + phase.twice == 0))
+            },
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
-use annulus_sim::{Lines, Report, Scenario};
+use annulus_sim::{Lines, Report, Scenario, Violation};
 use anyhow::Context;
 use serde_json::Value;
 
@@ -58,6 +58,31 @@ pub(super) fn run_telling<S: Scenario>(
     }
     writeln!(out, "annulus {}", arguments(worst.seed).join(" "))?;
     Ok(ExitCode::FAILURE)
+}
+
+/// Measures under one seed or many; each run tells of itself, in the order of seeds, and says whether it is good.
+pub(super) fn measure<T: Send>(
+    common: &Common,
+    json: bool,
+    run: impl Fn(u64, Lines) -> Result<T, Violation> + Sync,
+    mut tell: impl FnMut(T) -> anyhow::Result<bool>,
+) -> anyhow::Result<ExitCode> {
+    let first = announce_seed(common, json)?;
+    let mut good = Ok(true);
+    let mut take = |measured: Result<T, Violation>| {
+        let told = measured.map_err(|violation| anyhow::anyhow!(violation.text)).and_then(&mut tell);
+        good = match (std::mem::replace(&mut good, Ok(true)), told) {
+            (Ok(before), Ok(now)) => Ok(before && now),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        };
+    };
+    if common.runs == 1 {
+        take(run(first, lines(common)?));
+    } else {
+        let threads = available_parallelism().map_or(1, usize::from);
+        annulus_sim::run_seeds(first, common.runs, threads, |seed| run(seed, Lines::default()), take);
+    }
+    Ok(if good? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The first seed. One that nobody has given is told before all else: a run that hangs can be repeated too.

@@ -130,6 +130,28 @@ fn numbers_and_nesting_travel_as_they_were_written() {
 }
 
 #[test]
+fn of_a_field_that_is_there_twice_the_last_counts() {
+    for json in [
+        r#"{"values":{"k":{"fence":1,"host":2,"value":3}},"values":5,"counts":{"12":4}}"#,
+        r#"{"values":5,"values":{"k":{"fence":1,"host":2,"value":3}},"edges":1,"edges":[],"counts":{},"counts":{"12":4}}"#,
+    ] {
+        let document = Document::from_json(json.as_bytes()).unwrap();
+        assert_eq!(document.counts["12"], 4);
+        assert_eq!(document.values.is_empty(), document.rest.contains_key("values"), "{document:?}");
+        assert_eq!(Document::from_data(&document.to_data()).as_ref(), Ok(&document));
+    }
+    for bad in [
+        "[]",
+        "{\"counts\":5}",
+        "{\"counts\":{\"12\":-1}}",
+        "{} {}",
+        "{\"counts\":{\"12\":9007199254740992}}",
+    ] {
+        assert!(Document::from_json(bad.as_bytes()).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn of_several_changes_of_one_key_the_last_counts() {
     let mut ledger = ledger();
     for value in [1, 3, 2] {
@@ -188,7 +210,10 @@ fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
     let document = Document::from_data(&made.data).unwrap();
     assert_eq!(document.counts["11"], 1, "the own count is still that of tenures");
     assert_eq!(document.edges.len(), 1);
-    let fresh = next(&mut ledger, &restored, &counts(&[]));
+    let waited = next(&mut ledger, &restored, &counts(&[]));
+    assert!(waited.fence > Some(10_000_000 / MICROS_PER_TENURE), "the first holder may have told nobody");
+    let just = Tenure { restored: Some(Restored { from: id(9), blind: 1200 * MILLI }), ..tenure() };
+    let fresh = next(&mut ledger, &just, &counts(&[]));
     assert_eq!(fresh.fence, Some(1), "with nothing known there is nothing to jump over");
 }
 

@@ -26,7 +26,8 @@ fn experiment(nodes: u32) -> RouteExperiment {
 fn every_message_arrives_in_a_quiet_ring_of_any_size() {
     for nodes in [1, 2, 3, 16, 17, 32, 33, 34, 100] {
         let keys = if nodes % 2 == 0 { Keys::Random } else { Keys::Nodes };
-        let report = RouteExperiment { keys, lookups: 100, ..experiment(nodes) }.run(7).unwrap();
+        let report =
+            RouteExperiment { keys, lookups: 100, ..experiment(nodes) }.run(7, Lines::default()).unwrap();
         let quiet = &report.quiet;
         assert_eq!(
             (quiet.delivered, quiet.wrong, quiet.lost, quiet.twice),
@@ -39,15 +40,17 @@ fn every_message_arrives_in_a_quiet_ring_of_any_size() {
 
 #[test]
 fn a_run_can_be_repeated() {
-    let (one, two) = (experiment(30).run(3).unwrap(), experiment(30).run(3).unwrap());
+    let (one, two) =
+        (experiment(30).run(3, Lines::default()).unwrap(), experiment(30).run(3, Lines::default()).unwrap());
     assert_eq!(one, two);
-    assert_ne!(one.trace_hash, experiment(30).run(4).unwrap().trace_hash);
+    assert_ne!(one.trace_hash, experiment(30).run(4, Lines::default()).unwrap().trace_hash);
 }
 
 /// PF-5, small: a tenth of the nodes fails silently at once.
 #[test]
 fn messages_arrive_while_a_tenth_has_failed() {
-    let report = RouteExperiment { fail: 0.1, lookups: 300, ..experiment(150) }.run(5).unwrap();
+    let report =
+        RouteExperiment { fail: 0.1, lookups: 300, ..experiment(150) }.run(5, Lines::default()).unwrap();
     let (during, after) = (report.during.as_ref().unwrap(), report.after.as_ref().unwrap());
     assert_eq!((during.wrong, during.lost, during.reported, during.twice), (0, 0, 0, 0), "{report:?}");
     assert_eq!((after.wrong, after.lost, after.reported), (0, 0, 0), "{report:?}");

@@ -26,6 +26,7 @@ use world::World;
 
 use crate::latency::Latency;
 use crate::observer::Violation;
+use crate::scenario::{Lines, finish_trace};
 
 /// How long the ring is left alone to measure what it costs at rest.
 const REST: Duration = Duration::from_secs(60);
@@ -116,8 +117,9 @@ impl RouteExperiment {
     ///
     /// # Errors
     /// If a node does not join, or the simulation itself complains.
-    pub fn run(&self, seed: u64) -> Result<RouteReport, Violation> {
+    pub fn run(&self, seed: u64, lines: Lines) -> Result<RouteReport, Violation> {
         let mut world = World::new(self, seed);
+        lines.take_from(&mut world.sim);
         for _ in 0..self.nodes {
             world.join_one()?;
         }
@@ -134,6 +136,7 @@ impl RouteExperiment {
             world.sim.run_for(self.repair, &mut world.watch)?;
             after = Some(world.phase(self.lookups, 0)?);
         }
+        finish_trace(&mut world.sim)?;
         Ok(RouteReport {
             seed,
             nodes: self.nodes,

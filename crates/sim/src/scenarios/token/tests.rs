@@ -295,6 +295,10 @@ fn jf_14_no_two_hold_although_holders_stand_still() {
         .map(|report| report.measured["holds"]["lost"].as_f64().expect("a number"))
         .sum();
     assert!(lost > 12.0, "{lost} were told");
+    // The very first holder of all stands still and has told nobody.
+    let scenario = TokenScenario { stall_holder: 5, seconds: 120, ..local(5) };
+    all_hold(&scenario, 50..51);
+    all_hold(&scenario, 100..101);
 }
 
 #[test]
