@@ -72,7 +72,10 @@ impl Pastry {
 
     fn try_seed(&mut self, now: Now, out: Out<'_, '_>) {
         let count = self.seeds().count();
-        let Some(seed) = self.seeds().nth(self.next_seed % count.max(1)) else { return };
+        let Some(seed) = self.seeds().nth(self.next_seed % count.max(1)) else {
+            // Who was named is gone again: a timer that stays due would let the driver spin.
+            return self.join.pause(now.mono, &mut self.rng);
+        };
         self.next_seed = self.next_seed.wrapping_add(1);
         let id = self.allot_message();
         self.join.seek(id, seed, now.mono + self.config.network_timeout);
