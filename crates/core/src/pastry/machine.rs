@@ -426,14 +426,15 @@ impl Machine for Pastry {
         event: StreamEvent<'_>,
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
+        let mut outcome = Ok(());
         match event {
             StreamEvent::Accepted { from, .. } => self.pool.accepted(now.mono, stream, from.ip(), out),
             StreamEvent::Connected { .. } => self.pool.connected(now.mono, stream),
-            StreamEvent::Data(data) => self.received(now, stream, data, out)?,
+            StreamEvent::Data(data) => outcome = self.received(now, stream, data, out),
             StreamEvent::Sent { bytes, .. } => self.pool.sent(stream, bytes, out),
             StreamEvent::Finished => {
                 if let Err(error) = self.pool.finished(now.mono, stream, out) {
-                    return Err(self.refuse(now, stream, error.into(), out));
+                    outcome = Err(self.refuse(now, stream, error.into(), out));
                 }
             }
             StreamEvent::Closed(reason) => {
@@ -442,8 +443,9 @@ impl Machine for Pastry {
                 self.lost(now, lost, out);
             }
         }
+        // What is refused is a stream that was reset, and that may be a reason to ask somebody.
         self.settle(now, out);
-        Ok(())
+        outcome
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
