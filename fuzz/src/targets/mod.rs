@@ -6,12 +6,12 @@ mod members_life;
 mod mesh_datagram;
 mod mesh_life;
 mod mesh_stream;
-mod pastry_life;
-mod pastry_message;
-mod pastry_stream;
 mod ping_datagram;
 mod ping_life;
 mod ping_stream;
+mod route_life;
+mod route_message;
+mod route_stream;
 mod token_datagram;
 mod token_frame;
 mod token_life;
@@ -36,12 +36,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "mesh_life", run: mesh_life::run },
     Target { name: "mesh_stream", run: mesh_stream::run },
     Target { name: "node_life", run: ping_life::run_node },
-    Target { name: "pastry_life", run: pastry_life::run },
-    Target { name: "pastry_message", run: pastry_message::run },
-    Target { name: "pastry_stream", run: pastry_stream::run },
     Target { name: "ping_datagram", run: ping_datagram::run },
     Target { name: "ping_life", run: ping_life::run },
     Target { name: "ping_stream", run: ping_stream::run },
+    Target { name: "route_life", run: route_life::run },
+    Target { name: "route_message", run: route_message::run },
+    Target { name: "route_stream", run: route_stream::run },
     Target { name: "token_datagram", run: token_datagram::run },
     Target { name: "token_frame", run: token_frame::run },
     Target { name: "token_life", run: token_life::run },

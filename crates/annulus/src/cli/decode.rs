@@ -51,10 +51,7 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
             Ok(serde_json::to_value(message)?)
         }
         Protocol::Members => members::packet(bytes).map_err(|error| no_message("members", bytes, error)),
-        Protocol::Jitterbug => {
-            let message = jitterbug::decode(bytes).map_err(|error| no_message("jitterbug", bytes, error))?;
-            Ok(serde_json::to_value(message)?)
-        }
+        Protocol::Jitterbug => jitterbug_message(bytes),
         Protocol::Pastry => {
             let message = pastry::decode(bytes).map_err(|error| no_message("pastry", bytes, error))?;
             Ok(serde_json::to_value(message)?)
@@ -67,6 +64,23 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
             })
         }
     }
+}
+
+/// A message of any version: one that a node would drop is shown as if it were of ours, and said to be dropped.
+fn jitterbug_message(bytes: &[u8]) -> anyhow::Result<Value> {
+    let mut ours = bytes.to_vec();
+    let mut version = jitterbug::VERSION;
+    if let Some(first) = ours.first_mut() {
+        version = *first & 0x0f;
+        *first = (*first & 0xf0) | jitterbug::VERSION;
+    }
+    let message = jitterbug::decode(&ours).map_err(|error| no_message("jitterbug", bytes, error))?;
+    let mut message = serde_json::to_value(message)?;
+    message["version"] = version.into();
+    if version != jitterbug::VERSION {
+        message["dropped"] = "its version is not spoken here".into();
+    }
+    Ok(message)
 }
 
 fn no_message(protocol: &str, bytes: &[u8], error: DecodeError) -> anyhow::Error {
@@ -103,5 +117,14 @@ mod tests {
         assert_eq!(unhex("01:0a Ff").unwrap(), [1, 10, 255]);
         assert!(unhex("0g").unwrap_err().to_string().contains("'g' is not a hexadecimal digit"));
         assert!(unhex("012").unwrap_err().to_string().contains("one is missing"));
+    }
+
+    #[test]
+    fn a_message_of_another_version_is_shown_and_said_to_be_dropped() {
+        let shown = |hex: &str| jitterbug_message(&unhex(hex).unwrap()).unwrap();
+        let (ours, other) = (shown("1112345678"), shown("1012345678"));
+        assert_eq!((&ours["version"], &ours["dropped"]), (&1.into(), &Value::Null));
+        assert_eq!((&other["version"], &other["token_id"]), (&0.into(), &ours["token_id"]));
+        assert!(other["dropped"].is_string());
     }
 }

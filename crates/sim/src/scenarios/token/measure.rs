@@ -99,7 +99,8 @@ impl Measure {
 }
 
 pub(super) fn mean(samples: &[f64]) -> f64 {
-    samples.iter().sum::<f64>() / samples.len().max(1) as f64
+    // The sum of nothing is -0.0, which looks as if it meant something.
+    (samples.iter().sum::<f64>() + 0.0) / samples.len().max(1) as f64
 }
 
 /// The smallest sample that so many are not above.

@@ -5,7 +5,7 @@ use annulus_core::contract::Rig;
 use annulus_core::pastry::{Message, Pastry, RingTag, TCP};
 use annulus_core::{CloseReason, StreamEvent, StreamId};
 
-use super::pastry_life::{config, contact, frame};
+use super::route_life::{config, contact, frame};
 use crate::world::peer;
 
 /// With this bit in the first byte the peer begins with a hello that is right.
