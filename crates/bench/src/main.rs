@@ -58,23 +58,16 @@ fn main() -> anyhow::Result<()> {
         !cfg!(debug_assertions),
         "a debug build measures nothing: run it with `cargo run --release`"
     );
-    let table = match cli.bench {
-        Bench::Datagram(args) => datagram::run(&args)?,
-        Bench::Stream(args) => stream::run(&args)?,
-        Bench::Token(args) => token::run(&args)?,
-        Bench::Mesh(args) => mesh::run(&args)?,
-        Bench::Footprint(args) => footprint::run(&args)?,
-        Bench::Members(args) => match members::run(&args)? {
-            Some(table) => table,
-            None => return Ok(()),
-        },
-        Bench::Route(args) => {
-            return route::run(&args)?.iter().try_for_each(|table| table.print(cli.json));
-        }
-        Bench::Store(args) => match store::run(&args)? {
-            Some(table) => table,
-            None => return Ok(()),
-        },
+    // A bench that ran itself under another program has printed what there is.
+    let tables = match cli.bench {
+        Bench::Datagram(args) => vec![datagram::run(&args)?],
+        Bench::Stream(args) => vec![stream::run(&args)?],
+        Bench::Store(args) => store::run(&args)?.into_iter().collect(),
+        Bench::Token(args) => vec![token::run(&args)?],
+        Bench::Route(args) => route::run(&args)?,
+        Bench::Mesh(args) => vec![mesh::run(&args)?],
+        Bench::Footprint(args) => vec![footprint::run(&args)?],
+        Bench::Members(args) => members::run(&args)?.into_iter().collect(),
     };
-    table.print(cli.json)
+    tables.iter().try_for_each(|table| table.print(cli.json))
 }
