@@ -348,7 +348,9 @@ impl Mesh {
     pub(super) fn set_sent_state(&mut self, number: u64, state: SentState, out: Out<'_, '_>) -> bool {
         let Some(line) = self.post.set_state(number, state) else { return false };
         let op = self.begin(Pending::Other);
-        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), false);
+        // A receipt is not sent twice: what it told must not be forgotten.
+        let is_final = state == SentState::Delivered;
+        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), is_final);
         out.event(Event::MessageStateChanged { number, key: line.key, state });
         true
     }

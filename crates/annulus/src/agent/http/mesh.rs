@@ -419,7 +419,7 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
             StatusCode::BAD_REQUEST,
             "bad_address",
             format!("{text:?} is no address in the mesh, and no member of that name tells one"),
-            "give the 64 digits that `annulus mesh status` shows there, or run members and mesh on both nodes",
+            "give the 64 digits that `annulus mesh status` shows there, in small letters, or run members and mesh on both nodes",
         )
     })
 }

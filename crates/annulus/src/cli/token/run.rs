@@ -20,7 +20,8 @@ use crate::cli::output::Output;
 /// runs in a process group of its own. If the token is lost while it runs (its limit is over, the agent ends or stands still so
 /// long that the ring goes on without it), the group
 /// gets SIGTERM, and after five seconds SIGKILL; SIGINT, SIGTERM and SIGHUP to this program do the same with that signal,
-/// and a second one kills at once. Then the token goes on. If this program itself is killed, the agent lets the token go
+/// and a second one kills at once. After a signal the token goes on when the command has ended; after the limit at once, so
+/// that for up to five seconds the command may run beside the next. If this program itself is killed, the agent lets the token go
 /// on, and (on Linux) the command is killed with it.
 ///
 /// The exit code is that of the command, 128 + n if signal n ended it or this program, 75 if the token was lost; then a line on
