@@ -22,6 +22,8 @@ const STREAM_BYTES_PER_TURN: usize = 256 * 1024;
 const ACCEPTS_PER_TURN: usize = 16;
 /// Commands in one turn.
 const COMMANDS_PER_TURN: usize = 256;
+/// Commands that are handled as of the same moment: to read the clock costs as much as a small command.
+const COMMANDS_PER_MOMENT: usize = 8;
 /// Answers of the store in one turn.
 const ANSWERS_PER_TURN: usize = 256;
 /// Reports of streams in one turn.
@@ -197,10 +199,13 @@ impl<M: Machine> Driver<M> {
 
     fn serve_commands(&mut self) {
         self.app.signal.clear();
-        for _ in 0..COMMANDS_PER_TURN {
+        let mut now = self.world.clock.now();
+        for count in 0..COMMANDS_PER_TURN {
             let Some((request, command)) = self.app.poll_command() else { return };
             self.world.counters.commands += 1;
-            let now = self.world.clock.now();
+            if count % COMMANDS_PER_MOMENT == COMMANDS_PER_MOMENT - 1 {
+                now = self.world.clock.now();
+            }
             self.machine.handle_command(now, request, command, &mut self.queue.outbox());
             self.carry_out();
         }

@@ -84,6 +84,7 @@
 //! counted (PA-23); the neighbourhood set's version is not compared (PA-26); nodes that others name must answer before
 //! they get a place (PA-14); every step is acknowledged (PA-35).
 
+mod acks;
 mod apps;
 mod arrival;
 mod clocks;

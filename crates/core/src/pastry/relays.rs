@@ -128,16 +128,20 @@ impl Relays {
         self.due = Some(self.due.map_or(due, |first| first.min(due)));
     }
 
-    /// To whom a transmission went.
-    pub(super) fn to(&self, transmission: u64) -> Option<Id> {
+    /// The message that waits for the acknowledgement of this transmission.
+    pub(super) fn get(&self, transmission: u64) -> Option<&Relay> {
         let slot = self.slots.get(transmission as u32 as usize)?;
-        let relay = slot.relay.as_ref().filter(|_| u64::from(slot.used) == transmission >> 32)?;
-        Some(relay.to)
+        slot.relay.as_ref().filter(|_| u64::from(slot.used) == transmission >> 32)
     }
 
     pub(super) fn take(&mut self, transmission: u64) -> Option<Relay> {
-        self.to(transmission)?;
+        self.get(transmission)?;
         self.vacate(transmission as u32)
+    }
+
+    /// Another node has it.
+    pub(super) fn end(&mut self, transmission: u64) {
+        self.take(transmission);
     }
 
     /// Those that were not acknowledged in time. If we look later than `grace` after that, it is we who stood still, and
@@ -241,7 +245,7 @@ mod tests {
         assert!(first != second && !relays.has_room());
         assert!(relays.take(first).is_some() && relays.take(first).is_none());
         let third = insert(&mut relays, 0);
-        assert!(third != first && relays.to(first).is_none(), "the slot is another's by now");
+        assert!(third != first && relays.get(first).is_none(), "the slot is another's by now");
         assert!(relays.take(UNTRACKED).is_none());
         assert!(relays.take(third).is_some() && relays.take(second).is_some());
         assert_eq!(relays.deadline(), None);
