@@ -49,7 +49,11 @@ fn route(rig: &mut Rig<Pastry>, number: u128, sent: Option<i64>) -> (u64, u64) {
         body: Body::App { app: AppName::default(), ask: false, payload: b"hi".to_vec() },
     };
     let now = rig.now.mono.as_micros();
-    let sent = sent.map(|by| Sent { clock: Clock(now.saturating_add_signed(by)), patience_micros: 200_000 });
+    let sent = sent.map(|by| Sent {
+        clock: Clock(now.saturating_add_signed(by)),
+        patience_micros: 200_000,
+        age_micros: 0,
+    });
     let before = rig.machine.counted();
     say(rig, &Message::Route { transmission: 3, sent, envelope });
     let after = rig.machine.counted();

@@ -163,7 +163,11 @@ fn rows_cells_and_versions_that_cannot_be_do_no_harm() {
         },
         Message::Announce { seen: Some(absurd), versions: absurd, tables },
         Message::Welcome { versions: absurd },
-        Message::Ack { clock: Clock(u64::MAX), transmissions: vec![0, u64::MAX], delivered: vec![MessageId(0)] },
+        Message::Ack {
+            clock: Clock(u64::MAX),
+            transmissions: vec![0, u64::MAX],
+            delivered: vec![MessageId(0)],
+        },
         Message::Receipt { id: MessageId(1), outcome: Outcome::Unknown, hops: 255, path: vec![] },
     ];
     for message in said {
@@ -210,6 +214,7 @@ fn a_configuration_that_cannot_work_says_why() {
         (Config { leaf_set_max: 7, ..small() }, "route.leaf_set_max is 7"),
         (Config { network_timeout: Duration::ZERO, ..small() }, "route.network_timeout is zero"),
         (Config { ttl: 0, ..small() }, "route.ttl is zero"),
+        (Config { bind: SocketAddr::from(([0; 4], PORT)), ..small() }, "cannot reach route at 0.0.0.0:22001"),
         (Config { message_bytes_max: 100, ..small() }, "route.message_bytes_max is 100"),
     ];
     for (config, part) in cases {
