@@ -268,6 +268,12 @@ impl World {
         })
     }
 
+    /// The nodes that a message has been at, in order.
+    pub(super) fn trail(&self, number: u32) -> Vec<HostId> {
+        let trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
+        trails.get(&number).into_iter().flatten().map(|host| HostId::new(*host)).collect()
+    }
+
     /// Whether every live node has joined and has its exact leaf set.
     pub(super) fn is_whole(&self) -> bool {
         let active = |host: &HostId| self.sim.machine(*host).is_some_and(Pastry::is_active);
@@ -283,7 +289,7 @@ impl World {
 }
 
 /// The live node closest to a key: one of the two around it.
-fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
+pub(super) fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
     let after = owners.range(key..).next().or_else(|| owners.iter().next());
     let before = owners.range(..=key).next_back().or_else(|| owners.iter().next_back());
     let around = [after, before].into_iter().flatten().map(|(id, _)| *id);
