@@ -133,7 +133,11 @@ fn rows_99_absurd_versions_and_invented_nodes_do_no_harm() {
     stranger.say(&Message::StateRequest { token: 9, wanted });
     stranger.hear_until(|message| matches!(message, Message::State { .. }));
     stranger.say(&Message::Welcome { versions: ABSURD });
-    stranger.say(&Message::Ack { clock: Clock(u64::MAX), transmissions: vec![0, 1, u64::MAX], delivered: vec![MessageId(0)] });
+    stranger.say(&Message::Ack {
+        clock: Clock(u64::MAX),
+        transmissions: vec![0, 1, u64::MAX],
+        delivered: vec![MessageId(0)],
+    });
     stranger.say(&Message::Nack { transmission: u64::MAX });
     let receipt = Message::Receipt { id: MessageId(1), outcome: Outcome::Unknown, hops: 255, path: vec![] };
     stranger.say(&receipt);

@@ -258,13 +258,13 @@ impl Pastry {
         let Some(peer) = self.peers.get(to) else {
             return self.give_up(now, &passage, Failure::NoRoute, out);
         };
-        let (addr, estimate) = (peer.contact.addr, peer.estimate);
+        let (addr, estimate, clock) = (peer.contact.addr, peer.estimate, peer.clock);
         let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
         // A long message takes long: a megabyte a second is allowed for.
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
-        let patience = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
+        let patience = estimate.timeout().unwrap_or_else(|| most / 3).clamp(least.min(most), most);
         let transmission = self.relays.next();
-        let sent = self.sent(now, to, patience + long);
+        let sent = clock.and_then(|clock| clock.sent(now.mono, patience + long));
         // The envelope is changed for the next node and back again: to copy it would cost more.
         let envelope = &mut passage.envelope;
         let untouched = (envelope.ttl, envelope.hops);
