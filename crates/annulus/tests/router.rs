@@ -7,7 +7,7 @@ use std::time::Duration;
 use annulus::core::Id;
 use annulus::core::pastry::{AppName, Application, Config, Event, Failure, Passing, Verdict};
 use annulus::net::Ended;
-use annulus::{Options, RouteError, Router};
+use annulus::{Options, RouteError, Router, StartError};
 
 /// It guards against hanging; nothing is measured by it. On a slow machine an acknowledgement may come late, so messages
 /// that must arrive may be repeated.
@@ -140,7 +140,7 @@ async fn what_goes_wrong_is_told() {
     let node = Router::start(config(4, 1, Vec::new()), Options::default()).unwrap();
     let mut taken = config(4, 1, Vec::new());
     taken.bind = node.addr();
-    assert!(matches!(Router::start(taken, Options::default()), Err(RouteError::Bind(_))));
+    assert!(matches!(Router::start(taken, Options::default()), Err(RouteError::Start(StartError::Bind(_)))));
     assert_eq!(in_time(node.stop()).await, Ended::Stopped);
     let told = node.route(&AppName::default(), key(1), "x").await.unwrap_err();
     assert!(matches!(told, RouteError::Stopped), "{told}");
