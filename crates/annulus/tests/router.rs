@@ -119,14 +119,14 @@ async fn a_large_message_does_not_stall_small_ones() {
         async move { node.route_with_retries(&app, key(2), vec![7; LARGE_BYTES], 3).await }
     });
     // Not by the clock: while the large one is under way, small ones go there and back by the same connection, one after
-    // the other. They wait for what the kernel has taken of it, some megabytes, but not for all of it.
+    // the other. They wait for what the kernels hold of it, a megabyte or two, but not for all of it.
     let mut small = 0;
     while !large.is_finished() {
         in_time(nodes[0].route_with_retries(&app, key(2), "small", 3)).await.unwrap();
         small += 1;
     }
     in_time(large).await.unwrap().expect("it arrives");
-    assert!(small >= 2, "only {small} small messages arrived while the large one was under way");
+    assert!(small >= 4, "only {small} small messages arrived while the large one was under way");
     let long = in_time(nodes[0].route(&app, key(2), vec![7; LARGE_BYTES + 2048])).await.unwrap_err();
     assert!(matches!(long, RouteError::TooLong), "{long}");
 }
