@@ -59,7 +59,7 @@ fn n_6_route_sends_to_the_owner_of_the_key() {
 }
 
 #[test]
-fn pa_35_the_acknowledgement_of_a_delivery_to_its_origin_is_the_receipt() {
+fn pa_35a_the_acknowledgement_of_a_delivery_to_its_origin_is_the_receipt() {
     let mut group = Group::ring(2, 1, &small());
     group.run(30 * SECOND);
     let key = group.members[1].pastry.own().id;
