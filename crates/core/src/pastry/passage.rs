@@ -144,6 +144,7 @@ impl Pastry {
     }
 
     /// The message is at its owner.
+    #[inline]
     fn arrive(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
         if !self.join.is_active() && passage.envelope.body != Body::Join {
             // PA-19: the keys are ours as soon as the ring knows us, but not before we know it. A join is answered all
@@ -207,6 +208,7 @@ impl Pastry {
     }
 
     /// The message goes to another node.
+    #[inline]
     fn forward(
         &mut self,
         now: Now,
