@@ -13,6 +13,7 @@ use super::message::{Body, Copies, Failure, Message, MessageId, Outcome, Testimo
 use super::passage::Fresh;
 use super::relays::Passage;
 use super::routing::{Avoid, Step};
+use super::seats::Interest;
 use crate::id::Id;
 use crate::time::{Instant, Now, micros};
 
@@ -69,6 +70,8 @@ impl Pastry {
             return;
         }
         if self.cannot_know(now, &passage) {
+            // If its origin should be our neighbour and is not, there are two rings, which should meet.
+            self.learn(now, &[passage.envelope.origin], Interest::Gap);
             return self.end(now, &passage.envelope, Outcome::Unknown, out);
         }
         if self.inquiries.list.len() >= self.config.relays_max {
@@ -89,13 +92,14 @@ impl Pastry {
         self.inquiries.list.push(Inquiry { passage, asked, due });
     }
 
-    /// Whether it may have been delivered by somebody who cannot be asked: our former self, or a node that is gone; or by
-    /// ourselves so long ago that it is forgotten.
+    /// Whether it may have been delivered by somebody who cannot be asked: our former self, a node that is gone, or one
+    /// that we should know and do not, as its origin shows; or by ourselves so long ago that it is forgotten.
     fn cannot_know(&self, now: Now, passage: &Passage) -> bool {
         let (id, age) = (passage.envelope.id, passage.age(now.mono));
         self.denied.contains(id)
             || self.is_forgotten(now, age, AGE_TOLERANCE)
             || self.is_unsettled(now, age)
+            || self.leaf_set.would_take(passage.envelope.origin.id)
             || self.departed.owned(passage.envelope.key, self.own.id, now.mono)
     }
 

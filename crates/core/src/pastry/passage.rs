@@ -150,6 +150,7 @@ impl Pastry {
     }
 
     /// The message is at its owner.
+    #[inline]
     fn arrive(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
         if !self.join.is_active() && passage.envelope.body != Body::Join {
             // PA-19: the keys are ours as soon as the ring knows us, but not before we know it. A join is answered all
@@ -213,6 +214,7 @@ impl Pastry {
     }
 
     /// The message goes to another node.
+    #[inline]
     fn forward(
         &mut self,
         now: Now,
@@ -264,7 +266,7 @@ impl Pastry {
         let Some(peer) = self.peers.get(to) else {
             return self.give_up(now, &passage, Failure::NoRoute, out);
         };
-        let (addr, estimate) = (peer.contact.addr, peer.estimate);
+        let (addr, estimate, clock) = (peer.contact.addr, peer.estimate, peer.clock);
         let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
         let once = passage.envelope.copies != Copies::Many;
         // A long message takes long: a megabyte a second is allowed for.
@@ -274,7 +276,7 @@ impl Pastry {
         let patience = measured.saturating_mul(1 << passage.tries.min(4)).min(most);
         let transmission = self.relays.next();
         let wait = if once { patience + long + self.grace() } else { patience + long };
-        let sent = self.sent(now, to, wait, passage.age(now.mono));
+        let sent = clock.and_then(|clock| clock.sent(now.mono, wait, passage.age(now.mono)));
         // The envelope is changed for the next node and back again: to copy it would cost more.
         let envelope = &mut passage.envelope;
         let untouched = (envelope.ttl, envelope.hops);

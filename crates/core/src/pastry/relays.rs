@@ -146,9 +146,12 @@ impl Relays {
         self.vacate(transmission as u32)
     }
 
-    /// Another node has it.
+    /// Another node has it. Dropped where it lies: it is large, and this happens to every message.
     pub(super) fn end(&mut self, transmission: u64) {
-        self.take(transmission);
+        if self.get(transmission).is_some() {
+            self.slots[transmission as u32 as usize].relay = None;
+            self.vacated(transmission as u32);
+        }
     }
 
     /// Those that were not acknowledged in time. If we look later than `grace` after that, it is we who stood still, and
@@ -228,14 +231,18 @@ impl Relays {
     }
 
     fn vacate(&mut self, slot: u32) -> Option<Relay> {
-        let at = self.slots.get_mut(slot as usize)?;
-        let relay = at.relay.take()?;
+        let relay = self.slots.get_mut(slot as usize)?.relay.take()?;
+        self.vacated(slot);
+        Some(relay)
+    }
+
+    fn vacated(&mut self, slot: u32) {
+        let at = &mut self.slots[slot as usize];
         at.used = at.used.wrapping_add(1);
         self.free.push(slot);
         if self.free.len() == self.slots.len() {
             self.due = None;
         }
-        Some(relay)
     }
 }
 

@@ -6,7 +6,10 @@
 use super::message::MessageId;
 use crate::time::Instant;
 
-const NONE: u32 = u32::MAX;
+/// Small, so that the whole window stays in the processor's cache; it bounds the window.
+type Index = u16;
+
+const NONE: Index = Index::MAX;
 /// The first table; it doubles as it fills.
 const HEADS_LEAST: usize = 16;
 
@@ -15,7 +18,7 @@ pub(super) struct Window {
     key: u64,
     /// The newest entry of each chain; a power of two of them, at least twice as many as entries: most chains are empty,
     /// and a new number is known as new at the first look.
-    heads: Vec<u32>,
+    heads: Vec<Index>,
     links: Vec<Link>,
     /// In a ring once it is full: the oldest is overwritten. Apart from the links, because only a number that looks
     /// familiar is looked up here.
@@ -29,8 +32,8 @@ pub(super) struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     /// Of the hash.
-    tag: u32,
-    next: u32,
+    tag: u16,
+    next: Index,
 }
 
 impl Window {
@@ -111,19 +114,19 @@ impl Window {
     fn link(&mut self, at: usize) {
         let hash = self.hash(self.ids[at]);
         let chain = self.chain(hash);
-        let next = core::mem::replace(&mut self.heads[chain], at as u32);
+        let next = core::mem::replace(&mut self.heads[chain], at as Index);
         self.links[at] = Link { tag: tag(hash), next };
     }
 
     fn unlink(&mut self, at: usize) {
         let (chain, next) = (self.chain(self.hash(self.ids[at])), self.links[at].next);
         let mut before = self.heads[chain];
-        if before == at as u32 {
+        if before == at as Index {
             self.heads[chain] = next;
             return;
         }
         while let Some(link) = self.links.get_mut(before as usize) {
-            if link.next == at as u32 {
+            if link.next == at as Index {
                 link.next = next;
                 return;
             }
@@ -132,8 +135,8 @@ impl Window {
     }
 }
 
-fn tag(hash: u64) -> u32 {
-    (hash >> 32) as u32
+fn tag(hash: u64) -> u16 {
+    (hash >> 48) as u16
 }
 
 #[cfg(test)]

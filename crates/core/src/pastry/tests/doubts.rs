@@ -34,7 +34,7 @@ fn doubtful(host: &Joiner, number: u128, age: Duration) -> Message {
         id: MessageId(number),
         attempt: 0,
         key: Id::new(OWN + 1),
-        origin: contact(1 << 100, 9),
+        origin: contact(OWN + 1000, 3),
         ttl: 9,
         hops: 3,
         copies: Copies::Doubtful,
@@ -108,6 +108,20 @@ fn it_ends_as_unknown_if_it_is_older_than_we_are() {
     let message = doubtful(&host, 7, 9 * SECOND);
     host.hear(neighbours[2], &[message]);
     assert_eq!(outcomes(&host.said()), [Outcome::Unknown], "our former self may have delivered it");
+}
+
+#[test]
+fn it_ends_as_unknown_if_its_origin_should_be_our_neighbour_and_is_not() {
+    let (mut host, neighbours) = settled();
+    let Message::Route { transmission, sent, mut envelope } = doubtful(&host, 7, SECOND) else {
+        panic!("it is one")
+    };
+    envelope.origin = contact(OWN + 500, 9);
+    host.hear(neighbours[2], &[Message::Route { transmission, sent, envelope }]);
+    let said = host.said();
+    assert_eq!(outcomes(&said), [Outcome::Unknown], "there are two rings");
+    assert_eq!(host.answer_probes(&said, &[contact(OWN + 500, 9)]), 1, "which meet by that");
+    assert!(host.rig.machine.leaf_set().contains(Id::new(OWN + 500)));
 }
 
 #[test]

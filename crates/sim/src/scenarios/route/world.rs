@@ -47,8 +47,18 @@ pub(super) struct Watch {
     /// By message: who delivered it.
     delivered: BTreeMap<u32, Vec<HostId>>,
     reported: BTreeMap<RequestId, bool>,
+    /// How often a node was taken for dead by another.
+    failed: BTreeMap<Id, u64>,
     /// Messages of the protocol that nodes sent which have crashed since.
     sent_before: u64,
+}
+
+#[cfg(test)]
+impl Watch {
+    /// How often this node was taken for dead.
+    pub(super) fn failed(&self, id: Id) -> u64 {
+        self.failed.get(&id).copied().unwrap_or(0)
+    }
 }
 
 impl Observer<Pastry> for Watch {
@@ -57,6 +67,9 @@ impl Observer<Pastry> for Watch {
             && let Ok(bytes) = payload.as_slice().try_into()
         {
             self.delivered.entry(u32::from_be_bytes(bytes)).or_default().push(host);
+        }
+        if let Event::PeerFailed { contact } = event {
+            *self.failed.entry(contact.id).or_default() += 1;
         }
         Ok(())
     }
@@ -76,7 +89,7 @@ pub(super) struct World {
     pub(super) sim: Sim<Pastry>,
     pub(super) watch: Watch,
     pub(super) rng: Rng,
-    keys: Keys,
+    pub(super) keys: Keys,
     side_max: usize,
     pub(super) seeds: Rc<RefCell<Vec<Vec<SocketAddr>>>>,
     trails: Trails,
