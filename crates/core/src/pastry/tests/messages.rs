@@ -272,6 +272,7 @@ fn a_message_that_may_not_be_repeated_stays_with_a_slow_node_that_lives() {
     let late = group.now + 4 * SECOND;
     group.stalled = Some((slow, from, late));
     let rerouted = group.members[from].pastry.counted().messages_rerouted;
+    let slow_id = group.members[slow].pastry.own().id;
     let request = group.command(from, route(key, 0));
     group.run(6 * SECOND);
     let reply = group.reply(from, request);
@@ -281,6 +282,10 @@ fn a_message_that_may_not_be_repeated_stays_with_a_slow_node_that_lives() {
         rerouted,
         "there was never a second one"
     );
+    // PF-13: messages go around it meanwhile, but it keeps its seat.
+    assert!(group.members[from].pastry.contact(slow_id).is_some());
+    let mut events = group.alive().flat_map(|member| &member.events);
+    assert!(!events.any(|event| matches!(event, Event::PeerFailed { .. })));
     assert_eq!(delivered(&group).len(), 2, "each once");
 }
 
