@@ -77,6 +77,13 @@ fn status(client: &Client, output: &Output) -> anyhow::Result<()> {
         "store    {} blocks, {} of {} bytes",
         status["blocks"], status["bytes"], status["quota_bytes"]
     ));
+    if status["kept_out"].as_u64().unwrap_or_default() > 0 {
+        output.line(format!(
+            "kept out {} messages for this node: the store is full; make room with `annulus mesh read N --remove`, or \
+             raise mesh.quota",
+            status["kept_out"]
+        ));
+    }
     Ok(())
 }
 

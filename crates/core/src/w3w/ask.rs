@@ -26,7 +26,7 @@ impl Mesh {
             }
             Command::Inbox { from } => Reply::Inbox(self.post.inbox(from, LINES_MAX)),
             Command::Outbox { from } => Reply::Outbox(self.post.outbox(from, LINES_MAX)),
-            Command::Remove { number } => self.remove_received(number, out),
+            Command::Remove { number } => self.remove_received(now, number, out),
             Command::Peers => Reply::Peers(self.ring.peers()),
             Command::Known => Reply::Known(self.known.list()),
             Command::AddKnown { ip } => {
@@ -73,7 +73,7 @@ impl Mesh {
     }
 
     /// Takes a line out of the inbox; its block is then one that nobody waits for.
-    fn remove_received(&mut self, number: u64, out: Out<'_, '_>) -> Reply {
+    fn remove_received(&mut self, now: Now, number: u64, out: Out<'_, '_>) -> Reply {
         let Some(line) = self.post.remove_in(number) else { return Reply::NoSuchMessage };
         if line.is_file {
             self.drop_incoming(line.key, out);
@@ -82,6 +82,7 @@ impl Mesh {
         }
         let op = self.begin(Pending::Other);
         out.delete(op, INBOX, &number.to_be_bytes(), false);
+        self.knock(now);
         Reply::Done
     }
 
@@ -109,7 +110,8 @@ impl Mesh {
             blocks: self.shelf.len(),
             bytes: self.shelf.bytes(),
             quota_bytes: self.config.quota_bytes,
-            memory_bytes: self.memory_bytes(),
+            kept_out: self.doorstep.len(),
+            memory_bytes: self.memory_bytes() + self.doorstep.bytes(),
         }
     }
 }

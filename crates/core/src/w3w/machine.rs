@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use super::alarms::{Alarm, Alarms};
 use super::config::{Announce, Config, ConfigError};
 use super::counts::Counters;
+use super::doorstep::Doorstep;
 use super::files::Files;
 use super::known::Known;
 use super::links::Links;
@@ -105,6 +106,7 @@ pub struct Mesh {
     /// Lines of the queue whose message is being read from the store.
     pub(super) fetching: BTreeSet<Line>,
     pub(super) room: Room,
+    pub(super) doorstep: Doorstep,
     pub(super) ops_begun: u64,
     pub(super) delivering_bytes: usize,
     /// The one peer that may send while memory is short.
@@ -157,6 +159,7 @@ impl Mesh {
             ops: BTreeMap::new(),
             fetching: BTreeSet::new(),
             room: Room::default(),
+            doorstep: Doorstep::default(),
             ops_begun: 0,
             delivering_bytes: 0,
             favoured: None,
@@ -220,6 +223,8 @@ impl Mesh {
             Alarm::KeepKnown => self.keep_known(out),
             Alarm::Files => self.push_files(now, out),
             Alarm::Room => self.try_again(now, out),
+            Alarm::Door => self.open_door(now, out),
+            Alarm::Again => self.offer_again(now, out),
             Alarm::Stop => self.abort_all(out),
         }
     }

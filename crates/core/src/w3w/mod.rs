@@ -11,8 +11,8 @@
 //! |---|---|
 //! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
-//! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs`, `room.rs`, `credit.rs` | commands, files, what waits to be saved, what peers may send |
+//! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs`, `deliver.rs` | the states of the document, INIT to SAVE |
+//! | `ask.rs`, `transfer.rs`, `room.rs`, `doorstep.rs`, `again.rs`, `credit.rs` | commands, files, what waits to be saved, for room, for its receipt, what peers may send |
 //! | `routes.rs` | the routing ring |
 //! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs`, `spare.rs` | nouns with no machine round them |
 //! | `form.rs` | forms of DATA: receipts and files |
@@ -73,6 +73,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod again;
 mod alarms;
 mod announce;
 mod ask;
@@ -80,7 +81,9 @@ mod boxes;
 mod config;
 mod counts;
 mod credit;
+mod deliver;
 mod describe;
+mod doorstep;
 mod files;
 mod form;
 mod frames;
@@ -326,6 +329,8 @@ pub struct Status {
     pub bytes: u64,
     /// The most of them.
     pub quota_bytes: u64,
+    /// Messages for us that wait for room in the store.
+    pub kept_out: usize,
     /// Bytes of messages in memory.
     pub memory_bytes: usize,
 }
@@ -368,16 +373,25 @@ pub enum Event {
         /// Where the second is.
         ip: Ipv4Addr,
     },
-    /// A message for us came, and is safe if `is_kept`. It is told once.
+    /// A message for us came and is safe. It is told once.
     MessageReceived {
         /// Its line in the inbox.
         #[serde(flatten)]
         message: Received,
-        /// Whether it is in the store; if not, this is the only copy.
-        is_kept: bool,
         /// The DATA; [`read_form`] gives the payload.
         #[serde(skip)]
         data: Data,
+    },
+    /// A message for us finds no room in the store. It is not delivered and not confirmed: it waits, or has never come.
+    MessageKeptOut {
+        /// Who sent it, or claims to have.
+        from: Nid,
+        /// What its DATA would be found under.
+        key: Key,
+        /// How long it is.
+        size: u64,
+        /// Whether it waits here for room; if not, its sender may have kept it.
+        is_waiting: bool,
     },
     /// A message was given to peers, by us as its sender or in transit.
     MessagePassedOn {

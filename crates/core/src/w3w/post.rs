@@ -115,6 +115,11 @@ impl Post {
         self.asked.range((from, key, 0)..=(from, key, u64::MAX)).next_back().map(|(.., number)| *number)
     }
 
+    /// Whether a receipt of this message of ours can still come.
+    pub(super) fn is_awaited(&self, number: u64) -> bool {
+        self.awaited_until.contains_key(&number)
+    }
+
     /// Takes a message whose receipt has not come in time.
     pub(super) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
         let &(until, number) = self.awaited.first()?;

@@ -8,11 +8,12 @@ use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::alarms::Alarm;
+use super::deliver::Delivery;
 use super::machine::{INBOX, Mesh, Out, SEEN};
 use super::message::{Message, SeenKey};
 use super::nid::Key;
 use super::queue::Line;
-use super::save::{Delivery, Pending, forget_blocks, put_block};
+use super::save::{Pending, forget_blocks, put_block};
 use crate::time::Now;
 
 /// How many operations may be under way at once before others wait, and how many bytes.

@@ -68,6 +68,8 @@ struct MeshStatus {
     bytes: u64,
     /// The most bytes of them.
     quota_bytes: u64,
+    /// Messages for this node that wait for room in the store, neither told nor confirmed.
+    kept_out: usize,
     /// Bytes of messages in memory.
     memory_bytes: usize,
 }
@@ -100,6 +102,7 @@ async fn status(State(api): State<Api>) -> Result<Json<MeshStatus>, ApiError> {
         blocks: status.blocks,
         bytes: status.bytes,
         quota_bytes: status.quota_bytes,
+        kept_out: status.kept_out,
         memory_bytes: status.memory_bytes,
     }))
 }

@@ -6,4 +6,5 @@ mod known;
 mod messages;
 mod rings;
 mod rings_of;
+mod room;
 mod vectors;
