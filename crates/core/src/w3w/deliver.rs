@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use super::boxes::{Received, SentState};
+use super::boxes::{Received, Sent, SentState};
 use super::form::{Form, read_form};
 use super::machine::{Mesh, OUTBOX, Out};
 use super::message::{Message, SeenKey};
@@ -31,6 +31,8 @@ pub(super) struct Delivery {
     pub(super) received: Option<Received>,
     /// What is thrown away to make room for it.
     pub(super) evicted: Vec<Key>,
+    /// The message of ours that it confirms, as it is from then on: written together with it, and told after that.
+    pub(super) confirms: Option<Sent>,
     request: Option<(RequestId, u64)>,
 }
 
@@ -48,6 +50,8 @@ impl Mesh {
         let form = read_form(message.data());
         let is_for_people = matches!(form, Form::Plain(_) | Form::Ask { .. });
         let is_part = matches!(form, Form::Block { .. });
+        let confirms =
+            self.confirmed_by(&form, message.sender).and_then(|number| self.post.begin_confirming(number));
         let is_new = !self.shelf.has(key);
         let room = self.room_for(key, size);
         let is_shelved = room.is_some();
@@ -77,7 +81,8 @@ impl Mesh {
             self.shelf.pin(key);
         }
         let is_new = is_new && is_shelved;
-        let delivery = Delivery { message, key, is_new, is_shelved, is_part, received, evicted, request };
+        let delivery =
+            Delivery { message, key, is_new, is_shelved, is_part, received, evicted, confirms, request };
         self.delivering_bytes += delivery.message.body().len();
         self.save(now, Saving::Deliver(Box::new(delivery)), out);
     }
@@ -90,7 +95,7 @@ impl Mesh {
         fault: Option<StoreFault>,
         out: Out<'_, '_>,
     ) {
-        let Delivery { message, key, received, request, is_shelved, .. } = delivery;
+        let Delivery { message, key, received, request, is_shelved, confirms, .. } = delivery;
         if let (Some(fault), Some((request, _))) = (fault, request) {
             self.received.forget(SeenKey::new(message.sender, message.recipient, key));
             return out.reply(request, Reply::StoreFailed { fault });
@@ -100,6 +105,9 @@ impl Mesh {
             out.event(Event::StoreFailed { fault });
         }
         let is_kept = fault.is_none() && is_shelved;
+        if let Some(sent) = confirms {
+            self.confirmed(sent, fault, out);
+        }
         match (read_form(message.data()), received) {
             (Form::Plain(_) | Form::Ask { .. }, Some(_)) if fault.is_some() => {
                 self.wait_outside(now, message.clone(), key, out);
@@ -108,7 +116,7 @@ impl Mesh {
                 self.for_people(now, &message, received, out);
             }
             (Form::Receipt { key: of, received_at }, _) => {
-                self.receipt(message.sender, of, received_at, out);
+                self.receipt(message.sender, of, received_at, confirms.is_some(), out);
                 if is_kept {
                     self.shelf.unpin(key);
                 }
@@ -147,13 +155,34 @@ impl Mesh {
         self.knock(now);
     }
 
-    fn receipt(&mut self, from: Nid, key: Key, received_at: u64, out: Out<'_, '_>) {
-        match self.post.answered_by(from, key) {
-            Some(number) => {
-                if self.set_sent_state(number, SentState::Delivered, out) {
-                    out.event(Event::MessageConfirmed { number, by: from, key, received_at });
-                }
+    /// Which message of ours this says to be safe at its recipient.
+    fn confirmed_by(&self, form: &Form<'_>, from: Nid) -> Option<u64> {
+        match form {
+            Form::Receipt { key, .. } => self.post.answered_by(from, *key),
+            Form::Progress(progress) if progress.is_complete => {
+                self.files.outgoing.get(&(progress.file, from)).and_then(|outgoing| outgoing.number)
             }
+            _ => None,
+        }
+    }
+
+    /// What is known of a message of ours is on the disk: a receipt is not sent twice, so only then is it told.
+    fn confirmed(&mut self, sent: Sent, fault: Option<StoreFault>, out: Out<'_, '_>) {
+        self.post.end_confirming(sent.number);
+        if fault.is_some() {
+            // The disk does not take it. The one who waits is told all the same.
+            self.set_sent_state(sent.number, SentState::Delivered, out);
+        } else if self.post.set_state(sent.number, SentState::Delivered).is_some() {
+            self.tell_sent_state(sent, out);
+        }
+    }
+
+    fn receipt(&mut self, from: Nid, key: Key, received_at: u64, is_news: bool, out: Out<'_, '_>) {
+        match self.post.answered_by(from, key) {
+            Some(number) if is_news => {
+                out.event(Event::MessageConfirmed { number, by: from, key, received_at });
+            }
+            Some(_) => {}
             None => self.counters.receipts_unmatched += 1,
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Post {
     /// Those whose receipt has not come: until when it may.
     awaited: BTreeSet<(Instant, u64)>,
     awaited_until: BTreeMap<u64, Instant>,
+    /// Those whose receipt is being written down: nothing else is news of them.
+    confirming: BTreeSet<u64>,
     lines_max: usize,
     next_in: u64,
     next_out: u64,
@@ -33,6 +35,7 @@ impl Post {
             asked: BTreeSet::new(),
             awaited: BTreeSet::new(),
             awaited_until: BTreeMap::new(),
+            confirming: BTreeSet::new(),
             lines_max,
             next_in: 0,
             next_out: 0,
@@ -91,6 +94,7 @@ impl Post {
 
     pub(super) fn remove_out(&mut self, number: u64) -> Option<Sent> {
         self.expect_no_more(number);
+        self.confirming.remove(&number);
         let line = self.outbox.remove(&number)?;
         self.asked.remove(&(line.to, line.key, number));
         Some(line)
@@ -99,7 +103,8 @@ impl Post {
     /// Changes what is known of a message of ours; the line, if that is news. A message that was delivered stays so.
     pub(super) fn set_state(&mut self, number: u64, state: SentState) -> Option<Sent> {
         let line = self.outbox.get_mut(&number)?;
-        if line.state == state || line.state == SentState::Delivered {
+        let is_settled = line.state == SentState::Delivered || self.confirming.contains(&number);
+        if line.state == state || is_settled {
             return None;
         }
         line.state = state;
@@ -108,6 +113,17 @@ impl Post {
             self.expect_no_more(number);
         }
         Some(line)
+    }
+
+    /// A receipt came: the line as it will be when that is written down, unless it is confirmed already.
+    pub(super) fn begin_confirming(&mut self, number: u64) -> Option<Sent> {
+        let line = *self.outbox.get(&number)?;
+        let is_news = line.state != SentState::Delivered && self.confirming.insert(number);
+        is_news.then_some(Sent { state: SentState::Delivered, ..line })
+    }
+
+    pub(super) fn end_confirming(&mut self, number: u64) {
+        self.confirming.remove(&number);
     }
 
     /// The message that a receipt of this key from this node answers.

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::alarms::Alarm;
 use super::deliver::Delivery;
-use super::machine::{INBOX, Mesh, Out, SEEN};
+use super::machine::{INBOX, Mesh, OUTBOX, Out, SEEN};
 use super::message::{Message, SeenKey};
 use super::nid::Key;
 use super::queue::Line;
@@ -104,7 +104,7 @@ impl Mesh {
                 }
             }),
             Saving::Deliver(delivery) => {
-                let Delivery { message, key, is_new, is_part, received, evicted, .. } = &*delivery;
+                let Delivery { message, key, is_new, is_part, received, evicted, confirms, .. } = &*delivery;
                 let seen = SeenKey::new(message.sender, message.recipient, *key);
                 let until = seconds + self.config.expiry.as_secs();
                 out.batch(op, !is_part, |batch| {
@@ -113,6 +113,9 @@ impl Mesh {
                         put_block(*key, message.shared_data(), seconds, batch);
                     }
                     batch.put(SEEN, &seen.0, &until.to_be_bytes());
+                    if let Some(sent) = confirms {
+                        batch.put(OUTBOX, &sent.number.to_be_bytes(), &sent.to_bytes());
+                    }
                     if let Some(received) = received {
                         batch.put(INBOX, &received.number.to_be_bytes(), &received.to_bytes());
                     }

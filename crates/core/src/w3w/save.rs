@@ -235,14 +235,19 @@ impl Mesh {
     pub(super) fn set_sent_state(&mut self, number: u64, state: SentState, out: Out<'_, '_>) -> bool {
         let Some(line) = self.post.set_state(number, state) else { return false };
         let op = self.begin(Pending::Other);
-        // A receipt is not sent twice: what it told must not be forgotten.
-        let is_final = state == SentState::Delivered;
-        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), is_final);
-        out.event(Event::MessageStateChanged { number, key: line.key, state });
-        if is_final && let Some(line) = self.queue.line_of(number) {
+        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), state == SentState::Delivered);
+        self.tell_sent_state(line, out);
+        true
+    }
+
+    pub(super) fn tell_sent_state(&mut self, sent: Sent, out: Out<'_, '_>) {
+        let Sent { number, key, state, .. } = sent;
+        out.event(Event::MessageStateChanged { number, key, state });
+        if state == SentState::Delivered
+            && let Some(line) = self.queue.line_of(number)
+        {
             self.forget_line(line, out);
         }
-        true
     }
 
     /// A line that waits is written down, so that it survives a restart.

@@ -237,9 +237,7 @@ impl Mesh {
             wanted.into_iter().for_each(|index| out.event(Event::BlockWanted { file, to: from, index }));
             return self.plan_files(now);
         }
-        if let Some(number) = outgoing.number {
-            self.set_sent_state(number, SentState::Delivered, out);
-        }
+        // What the outbox says of it has been written down together with this message.
         self.drop_outgoing(parcel, out);
         out.event(Event::FileDelivered { file, to: from });
         self.plan_files(now);
