@@ -416,15 +416,23 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
     if let Ok(nid) = text.parse() {
         return Ok(nid);
     }
+    // An agent without the service says so, whatever the address.
+    ask(api, w3w::Command::Status).await?;
     let told = members::nid_of(api, text).await;
-    told.and_then(|nid| nid.parse().ok()).ok_or_else(|| {
-        ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "bad_address",
+    if let Some(nid) = told.as_ref().and_then(|nid| nid.as_ref()?.parse().ok()) {
+        return Ok(nid);
+    }
+    let (message, hint) = match told {
+        Some(_) => (
+            format!("the member {text:?} does not run mesh"),
+            "start its agent with --services members,mesh, or send to a node that runs mesh",
+        ),
+        None => (
             format!("{text:?} is no address in the mesh, and no member of that name tells one"),
-            "give the 64 digits that `annulus mesh status` shows there, in small letters, or run members and mesh on both nodes",
-        )
-    })
+            "give the 64 digits that `annulus mesh status` shows there, or run members and mesh on both nodes",
+        ),
+    };
+    Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_address", message, hint))
 }
 
 async fn received(api: &Api, from: u64) -> Result<Vec<w3w::Received>, ApiError> {
