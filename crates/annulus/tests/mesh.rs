@@ -37,7 +37,8 @@ fn agents_exchange_messages_through_one_seed() {
 fn a_receipt_is_shown_in_the_outbox() {
     let agents = Network::new().agents(2);
     let (red, blue) = (&agents[0], &agents[1]);
-    let answer = sent(red, &nid(blue), b"please confirm", &["--receipt"]);
+    let answer = sent(red, &nid(blue).to_uppercase(), b"please confirm", &["--receipt"]);
+    assert_eq!(answer["to"], nid(blue), "whatever case it is written in");
     let line = wait_for_message(blue, &nid(red));
     assert_eq!(line["hash"], answer["hash"]);
     // What was put around it to ask for the receipt is in the block, and not in the message.

@@ -105,7 +105,8 @@ impl FromStr for Nid {
     type Err = ParseNidError;
 
     fn from_str(text: &str) -> Result<Self, ParseNidError> {
-        Self::from_hex(text.as_bytes()).ok_or(ParseNidError)
+        // People may write it in capitals; the wire may not, and reads with `from_hex`.
+        Self::from_hex(text.to_ascii_lowercase().as_bytes()).ok_or(ParseNidError)
     }
 }
 
@@ -117,7 +118,7 @@ impl Serialize for Nid {
 
 /// The text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an address in the mesh has 64 lower-case hexadecimal digits")]
+#[error("an address in the mesh has 64 hexadecimal digits")]
 pub struct ParseNidError;
 
 /// How many bytes an address takes on the wire.

@@ -309,7 +309,7 @@ async fn remove(
 
 /// The bytes under a hash, checked against it: those of a message, or a file that has come.
 #[utoipa::path(get, path = "/v1/mesh/blocks/{hash}",
-    params(("hash" = String, Path, description = "64 lower-case hexadecimal digits.")),
+    params(("hash" = String, Path, description = "64 hexadecimal digits.")),
     responses(
         (status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream"),
         (status = 404, description = "There is no such block, or no mesh.", body = ErrorBody),

@@ -145,7 +145,7 @@ impl ToQuery {
 
 /// How far a file is, and which blocks are wanted.
 #[utoipa::path(get, path = "/v1/mesh/files/{file}",
-    params(("file" = String, Path, description = "64 lower-case hexadecimal digits."), ToQuery),
+    params(("file" = String, Path, description = "64 hexadecimal digits."), ToQuery),
     responses(
         (status = 200, description = "The file.", body = FileInfo),
         (status = 404, description = "There is no such file under way, or no mesh.", body = ErrorBody),
@@ -164,7 +164,7 @@ async fn file(
 /// Give a block that is wanted. Answered as soon as it is on its way.
 #[utoipa::path(put, path = "/v1/mesh/files/{file}/blocks/{index}",
     params(
-        ("file" = String, Path, description = "64 lower-case hexadecimal digits."),
+        ("file" = String, Path, description = "64 hexadecimal digits."),
         ("index" = u32, Path, description = "Which block."),
         ToQuery,
     ),
