@@ -17,6 +17,7 @@ pub(super) const PROVOKED: &[&str] = &[
     "choose another file: it is there already",
     "cannot read the file …",
     "the same bytes were sent to the same node a short time ago",
+    "the agent's answer broke off",
     "there is no such message",
     "there is no such block",
 ];
@@ -125,4 +126,20 @@ fn what_nobody_receives_is_shown_as_not_received() {
     let block = format!("/v1/mesh/files/{}/blocks/0?to={nid}", answer["file"].as_str().unwrap());
     let (status, text) = agent.request("PUT", &block, &["Content-Type: application/octet-stream"], "other");
     assert_api_error(status, &text, 409, "wrong_block");
+}
+
+#[test]
+fn a_watch_whose_agent_is_killed_says_so() {
+    let mut agent = Agent::start(&["--services", "mesh"]);
+    let http = agent.http().to_string();
+    let mut watch = annulus(&["mesh", "inbox", "--watch", "--agent", &http]);
+    let watch = watch.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    // Its first line shows that it listens.
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(watch.stdout.take().unwrap()), &mut first)
+        .unwrap();
+    agent.signal("KILL");
+    agent.wait();
+    assert_error(&watch.wait_with_output().unwrap(), "the agent's answer broke off", 1);
 }
