@@ -27,7 +27,11 @@ fn agents_exchange_messages_through_one_seed() {
             let text = format!("from {from} to {own}");
             assert_eq!((&line["to"], &line["size"]), (&own.as_str().into(), &text.len().into()), "{line}");
             assert_eq!(bytes(agent, &["mesh", "read", &line["number"].to_string()]), text.as_bytes());
-            assert_eq!(bytes(agent, &["mesh", "get", line["hash"].as_str().unwrap()]), text.as_bytes());
+            let hash = line["hash"].as_str().unwrap();
+            assert!(agent.stdout(&["mesh", "inbox"]).contains(&hash[..16]));
+            for digits in [hash, &hash[..16], &hash[..8].to_uppercase()] {
+                assert_eq!(bytes(agent, &["mesh", "get", digits]), text.as_bytes());
+            }
         }
         assert_eq!(inbox(agent).len(), 2);
     }

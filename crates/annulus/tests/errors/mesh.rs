@@ -20,6 +20,8 @@ pub(super) const PROVOKED: &[&str] = &[
     "the agent's answer broke off",
     "there is no such message",
     "there is no such block",
+    "is no hash",
+    "several hashes begin with …",
 ];
 
 /// The codes of the API.
@@ -29,6 +31,8 @@ pub(super) const CODES: &[&str] = &[
     "duplicate_message",
     "quota_full",
     "no_such_block",
+    "bad_hash",
+    "ambiguous_hash",
     "no_such_message",
     "bad_file",
     "no_such_file",
@@ -75,8 +79,15 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
     assert_error(&send(&nid, "short"), "the same bytes were sent to the same node a short time ago", 1);
     assert_fails(&["mesh", "read", "99", "--agent", &http], "there is no such message", 1);
     assert_fails(&["mesh", "get", &nid, "--agent", &http], "there is no such block", 1);
+    assert_fails(&["mesh", "get", "7777777", "--agent", &http], "is no hash", 1);
     let there = ["mesh", "get", &nid, "--output", &path("short"), "--agent", &http];
     assert_fails(&there, "choose another file: it is there already", 1);
+    // Two texts whose hashes begin with the same eight digits.
+    for text in ["57740", "86756"] {
+        std::fs::write(path(text), text).unwrap();
+        assert!(send(&nid, text).status.success());
+    }
+    assert_fails(&["mesh", "get", "d991bc58", "--agent", &http], "several hashes begin with …", 1);
     let message = |to: &str, data: &str| format!("{{\"to\":\"{to}\",\"data_base64\":\"{data}\"}}");
     let long = |bytes: usize| message(&nid, &"A".repeat(bytes.div_ceil(3) * 4));
     let no_block = format!("/v1/mesh/blocks/{nid}");
@@ -95,6 +106,9 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
         ("GET", "/v1/mesh/inbox/99", "", 404, "no_such_message"),
         ("GET", "/v1/mesh/inbox/first", "", 404, "no_such_message"),
         ("GET", &no_block, "", 404, "no_such_block"),
+        ("GET", &no_block[..30], "", 404, "no_such_block"),
+        ("GET", "/v1/mesh/blocks/short", "", 400, "bad_hash"),
+        ("GET", "/v1/mesh/blocks/d991bc58", "", 409, "ambiguous_hash"),
         ("POST", "/v1/mesh/files", &file(&[]), 400, "bad_file"),
         ("GET", &format!("/v1/mesh/files/{nid}"), "", 404, "no_such_file"),
     ];

@@ -2,7 +2,7 @@
 
 use super::form::{Form, write_form};
 use super::machine::{BLOCKS, INBOX, Mesh, Out};
-use super::nid::Nid;
+use super::nid::{Key, Nid};
 use super::save::{Pending, forget_blocks};
 use super::{Command, Reply, Status};
 use crate::tag::RequestId;
@@ -24,6 +24,7 @@ impl Mesh {
                 let op = self.begin(Pending::Read { request, key, is_part: false });
                 return out.get(op, BLOCKS, &key.to_bytes());
             }
+            Command::Find { first, last, is_file } => Reply::Found(self.find(first, last, is_file)),
             Command::Inbox { from } => Reply::Inbox(self.post.inbox(from, LINES_MAX)),
             Command::Outbox { from } => Reply::Outbox(self.post.outbox(from, LINES_MAX)),
             Command::Remove { number } => self.remove_received(now, number, out),
@@ -55,6 +56,20 @@ impl Mesh {
             },
         };
         out.reply(request, reply);
+    }
+
+    /// At most two keys in a range: of files under way or here, and of blocks.
+    fn find(&self, first: Key, last: Key, is_file: bool) -> Vec<Key> {
+        let incoming = self.files.incoming.range(first..=last).map(|(key, _)| *key).take(2);
+        let parcels = (first, Nid::from_bytes([0; 32]))..=(last, Nid::from_bytes([255; 32]));
+        let outgoing = self.files.outgoing.range(parcels).map(|((key, _), _)| *key);
+        let blocks = self.shelf.range(first, last).take(if is_file { 0 } else { 2 });
+        let outgoing = outgoing.take(if is_file { usize::MAX } else { 0 });
+        let mut found: Vec<Key> = incoming.chain(outgoing).chain(blocks).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(2);
+        found
     }
 
     /// Plain DATA goes as it is; only if it looks like a form, or a receipt is wanted, is it wrapped.

@@ -125,7 +125,7 @@ pub use form::{FILE_BLOCKS_MAX, FORM_MAGIC, Form, Manifest, Progress, read_form,
 pub use known::{KnownNode, KnownNodesError, known_nodes_from_json, known_nodes_to_json};
 pub use machine::{BLOCKS, FILES, INBOX, INDEX, KNOWN, Mesh, OUTBOX, QUEUE, SEEN, TCP, UDP};
 pub use message::{Here, Message};
-pub use nid::{Key, NID_HEX_BYTES, Nid, ParseNidError};
+pub use nid::{KEY_DIGITS_MIN, Key, NID_HEX_BYTES, Nid, ParseNidError};
 pub use routes::{Direction, Peer};
 pub use wire::{
     Body, DATA_BYTES_MAX, HEADER_BYTES, HERE_BYTES_MAX, LENGTH_BYTES, VERSION, decode_body, decode_here,
@@ -152,6 +152,16 @@ pub enum Command {
     Get {
         /// Its key.
         key: Key,
+    },
+    /// The keys between these two, themselves included: of blocks, or of files only. Two of them at most: more than one is
+    /// no answer.
+    Find {
+        /// The least.
+        first: Key,
+        /// The greatest.
+        last: Key,
+        /// Whether only files count.
+        is_file: bool,
     },
     /// What is for us, from this number on.
     Inbox {
@@ -253,6 +263,8 @@ pub enum Reply {
     },
     /// The bytes asked for.
     Block(Data),
+    /// What was found.
+    Found(Vec<Key>),
     /// There is no such block.
     NoSuchBlock,
     /// There is, but it is no longer what its key says.

@@ -123,6 +123,11 @@ impl Shelf {
         self.blocks.contains_key(&key)
     }
 
+    /// The keys between these two.
+    pub(super) fn range(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+        self.blocks.range(first..=last).map(|(key, _)| *key)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

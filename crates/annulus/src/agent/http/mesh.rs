@@ -308,15 +308,19 @@ async fn remove(
 }
 
 /// The bytes under a hash, checked against it: those of a message, or a file that has come.
+///
+/// The first eight digits or more are enough if nothing else begins with them.
 #[utoipa::path(get, path = "/v1/mesh/blocks/{hash}",
     params(("hash" = String, Path, description = "64 hexadecimal digits.")),
     responses(
         (status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream"),
+        (status = 400, description = "That is no hash.", body = ErrorBody),
         (status = 404, description = "There is no such block, or no mesh.", body = ErrorBody),
+        (status = 409, description = "Several begin with these digits.", body = ErrorBody),
         (status = 500, description = "The bytes are spoilt.", body = ErrorBody),
     ))]
 async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Response, ApiError> {
-    let key: Key = hash.parse().map_err(|_| refused(&w3w::Reply::NoSuchBlock))?;
+    let key = find(&api, &hash, false).await?;
     match ask(&api, w3w::Command::Get { key }).await? {
         w3w::Reply::Block(data) => {
             Ok(([(header::CONTENT_TYPE, "application/octet-stream")], data.to_vec()).into_response())
@@ -435,6 +439,35 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
     Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_address", message, hint))
 }
 
+/// The one block or file whose hash begins with these digits.
+async fn find(api: &Api, digits: &str, is_file: bool) -> Result<Key, ApiError> {
+    let Some((first, last)) = Key::beginning_with(digits) else {
+        // An agent without the service says so, whatever the hash.
+        ask(api, w3w::Command::Status).await?;
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_hash",
+            format!("{digits:?} is no hash"),
+            "give its 64 hexadecimal digits, or at least the first 8; inbox, outbox and files show them",
+        ));
+    };
+    let found = match ask(api, w3w::Command::Find { first, last, is_file }).await? {
+        w3w::Reply::Found(found) => found,
+        other => return Err(refused(&other)),
+    };
+    match found[..] {
+        [key] => Ok(key),
+        [] if is_file => Err(refused(&w3w::Reply::NoSuchFile)),
+        [] => Err(refused(&w3w::Reply::NoSuchBlock)),
+        _ => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "ambiguous_hash",
+            format!("several hashes begin with {digits}"),
+            "give more of its digits; with --json inbox, outbox and files show all of them",
+        )),
+    }
+}
+
 async fn received(api: &Api, from: u64) -> Result<Vec<w3w::Received>, ApiError> {
     match ask(api, w3w::Command::Inbox { from }).await? {
         w3w::Reply::Inbox(lines) => Ok(lines),
@@ -496,7 +529,7 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             StatusCode::NOT_FOUND,
             "no_such_block",
             "there is no such block".to_owned(),
-            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes",
+            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes; what nobody waits for is thrown away in time",
         ),
         R::Corrupt { key } => (
             StatusCode::INTERNAL_SERVER_ERROR,

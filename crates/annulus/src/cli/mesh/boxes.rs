@@ -65,9 +65,10 @@ impl Outbox {
             };
             let state = format!("{style}{}{style:#}", state.replace('_', " "));
             let number = line["number"].to_string();
-            vec![number, short(line, "to"), line["size"].to_string(), time(&line["sent_at"]), state]
+            let (to, hash, size) = (short(line, "to"), short(line, "hash"), line["size"].to_string());
+            vec![number, to, size, time(&line["sent_at"]), hash, state]
         };
-        super::show(&all(client, "outbox", 0)?, &["N", "TO", "SIZE", "SENT", "STATE"], row, output);
+        super::show(&all(client, "outbox", 0)?, &["N", "TO", "SIZE", "SENT", "HASH", "STATE"], row, output);
         Ok(())
     }
 }
@@ -106,9 +107,9 @@ impl Read {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7
-  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7 --output copy")]
+  annulus mesh get 84a5b2397ee07585 --output copy")]
 pub(super) struct Get {
-    /// As inbox and outbox show it with --json.
+    /// As inbox and outbox show it; the first 8 digits or more are enough if nothing else begins so.
     hash: String,
     /// Write it to this file instead, which must not exist; nothing is left there if it does not arrive whole.
     #[arg(long, short = 'o', value_name = "FILE")]
