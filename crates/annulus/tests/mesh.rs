@@ -246,7 +246,9 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
     assert!(bytes(&blue, &["mesh", "read", &number]) == data, "from standard output");
     blue.stdout(&["mesh", "get", line["hash"].as_str().unwrap(), "--output", &path("copy")]);
     assert!(std::fs::read(path("copy")).unwrap() == data, "from a file");
-    assert_eq!(red.json(&["mesh", "outbox"])[0]["state"], "delivered");
+    let sent = &red.json(&["mesh", "outbox"])[0];
+    assert_eq!((&sent["state"], &sent["is_file"]), (&"delivered".into(), &true.into()), "{sent}");
+    assert_eq!(sent["size"], data.len(), "that of the file, not of what announces it");
     assert_eq!(red.json(&["mesh", "files"]).as_array().unwrap().len(), 0, "nothing is under way any more");
     assert!(blue.stdout(&["mesh", "files"]).contains("long"));
     // The same file again costs one question.

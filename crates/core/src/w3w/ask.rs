@@ -3,7 +3,7 @@
 use super::form::{Form, write_form};
 use super::machine::{BLOCKS, INBOX, Mesh, Out};
 use super::nid::{Key, Nid};
-use super::save::{Pending, forget_blocks};
+use super::save::{Listing, Pending, forget_blocks};
 use super::{Command, Reply, Status};
 use crate::tag::RequestId;
 use crate::time::Now;
@@ -84,7 +84,9 @@ impl Mesh {
     ) -> Result<(), Reply> {
         let form =
             if receipt { Form::Ask { nonce: self.rng.next_u64(), payload: data } } else { Form::Plain(data) };
-        self.send_own(now, to, &write_form(&form), Some(receipt), Some(request), out)
+        let data = write_form(&form);
+        let listing = Listing { wants_receipt: receipt, is_file: false, size: data.len() as u64 };
+        self.send_own(now, to, &data, Some(listing), Some(request), out)
     }
 
     /// Takes a line out of the inbox; its block is then one that nobody waits for.

@@ -7,11 +7,11 @@ use core::time::Duration;
 
 use super::boxes::{Received, Sent, SentState};
 use super::form::{Form, read_form};
-use super::machine::{Mesh, OUTBOX, Out};
+use super::machine::{Mesh, Out};
 use super::message::{Message, SeenKey};
 use super::nid::{Key, Nid};
 use super::room::Saving;
-use super::save::Pending;
+use super::save::Listing;
 use super::{Event, Reply};
 use crate::store::StoreFault;
 use crate::tag::RequestId;
@@ -33,7 +33,8 @@ pub(super) struct Delivery {
     pub(super) evicted: Vec<Key>,
     /// The message of ours that it confirms, as it is from then on: written together with it, and told after that.
     pub(super) confirms: Option<Sent>,
-    request: Option<(RequestId, u64)>,
+    /// If it is from ourselves: who waits for the answer, and its line in the outbox.
+    pub(super) request: Option<(RequestId, Sent)>,
 }
 
 impl Mesh {
@@ -43,7 +44,7 @@ impl Mesh {
         now: Now,
         message: Message,
         key: Key,
-        request: Option<RequestId>,
+        request: Option<(RequestId, Listing)>,
         out: Out<'_, '_>,
     ) {
         let (size, seconds) = (message.data().len(), now.wall.as_seconds());
@@ -57,7 +58,7 @@ impl Mesh {
         let is_shelved = room.is_some();
         if !is_shelved && (is_for_people || is_part) {
             return match request {
-                Some(request) => {
+                Some((request, _)) => {
                     self.received.forget(SeenKey::new(message.sender, message.recipient, key));
                     out.reply(request, Reply::QuotaFull);
                 }
@@ -75,7 +76,10 @@ impl Mesh {
             is_file: false,
         });
         let evicted = room.unwrap_or_default();
-        let request = request.map(|request| (request, self.post.allot_out()));
+        let request = request.map(|(request, listing)| {
+            let sent = self.new_sent(now, self.own, key, listing);
+            (request, Sent { state: SentState::Delivered, ..sent })
+        });
         if is_shelved {
             self.shelf.add(key, size as u64, Duration::ZERO, now.mono);
             self.shelf.pin(key);
@@ -130,12 +134,8 @@ impl Mesh {
                 }
             }
         }
-        if let Some((request, number)) = request {
-            let mut sent = self.new_sent(now, self.own, key, message.data().len(), false);
-            sent.number = number;
-            sent.state = SentState::Delivered;
-            let op = self.begin(Pending::Other);
-            out.put(op, OUTBOX, &number.to_be_bytes(), &sent.to_bytes(), false);
+        if let Some((request, sent)) = request {
+            let number = sent.number;
             self.put_sent(now, sent, out);
             out.reply(request, Reply::Sent { number, key });
         }

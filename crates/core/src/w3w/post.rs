@@ -191,7 +191,16 @@ mod tests {
 
     fn sent(number: u64, to: u8, key: u8, wants_receipt: bool) -> Sent {
         let (to, key) = (Nid::from_bytes([to; 32]), Key::of(&[key]));
-        Sent { number, to, key, size: 1, sent_at: 0, wants_receipt, state: SentState::Waiting }
+        Sent {
+            number,
+            to,
+            key,
+            size: 1,
+            sent_at: 0,
+            wants_receipt,
+            is_file: false,
+            state: SentState::Waiting,
+        }
     }
 
     fn received(number: u64, key: u8, is_file: bool) -> Received {

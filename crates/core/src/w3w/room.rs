@@ -104,7 +104,8 @@ impl Mesh {
                 }
             }),
             Saving::Deliver(delivery) => {
-                let Delivery { message, key, is_new, is_part, received, evicted, confirms, .. } = &*delivery;
+                let Delivery { message, key, is_new, is_part, received, evicted, confirms, request, .. } =
+                    &*delivery;
                 let seen = SeenKey::new(message.sender, message.recipient, *key);
                 let until = seconds + self.config.expiry.as_secs();
                 out.batch(op, !is_part, |batch| {
@@ -113,7 +114,7 @@ impl Mesh {
                         put_block(*key, message.shared_data(), seconds, batch);
                     }
                     batch.put(SEEN, &seen.0, &until.to_be_bytes());
-                    if let Some(sent) = confirms {
+                    for sent in confirms.iter().chain(request.as_ref().map(|(_, sent)| sent)) {
                         batch.put(OUTBOX, &sent.number.to_be_bytes(), &sent.to_bytes());
                     }
                     if let Some(received) = received {

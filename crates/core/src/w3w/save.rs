@@ -38,6 +38,15 @@ pub(super) enum Pending {
     Other,
 }
 
+/// How a message of ours is listed in the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) wants_receipt: bool,
+    pub(super) is_file: bool,
+    /// As people count it: of a file, all of it.
+    pub(super) size: u64,
+}
+
 /// How far the start has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loading {
@@ -99,7 +108,7 @@ impl Mesh {
         now: Now,
         to: Nid,
         data: &[u8],
-        receipt: Option<bool>,
+        listing: Option<Listing>,
         request: Option<RequestId>,
         out: Out<'_, '_>,
     ) -> Result<(), Reply> {
@@ -117,6 +126,7 @@ impl Mesh {
         if to == self.own {
             // MA-44: no network between us and ourselves.
             self.received.add(seen, now.mono, now.mono + self.config.expiry);
+            let request = request.zip(listing);
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
@@ -128,7 +138,7 @@ impl Mesh {
         self.shelf.add(key, data.len() as u64, Duration::ZERO, now.mono);
         self.shelf.pin(key);
         self.passed.add(seen, now.mono, now.mono + self.config.expiry);
-        let sent = receipt.map(|wants_receipt| self.new_sent(now, to, key, data.len(), wants_receipt));
+        let sent = listing.map(|listing| self.new_sent(now, to, key, listing));
         let mut entry = self.entry(now, message, key, None, sent.map(|line| line.number));
         entry.is_lined = true;
         let waiting = waiting_of(&entry);
@@ -137,7 +147,7 @@ impl Mesh {
         let number = sent.map_or(u64::MAX, |line| line.number);
         let request = request.map(|request| (request, number));
         let op = self.begin(Pending::Own { line, key, is_new, request });
-        out.batch(op, receipt.is_some() && !is_early, |batch| {
+        out.batch(op, listing.is_some() && !is_early, |batch| {
             forget_blocks(&evicted, batch);
             if is_new {
                 put_block(key, block.clone(), now.wall.as_seconds(), batch);
@@ -154,14 +164,15 @@ impl Mesh {
         Ok(())
     }
 
-    pub(super) fn new_sent(&mut self, now: Now, to: Nid, key: Key, size: usize, wants_receipt: bool) -> Sent {
+    pub(super) fn new_sent(&mut self, now: Now, to: Nid, key: Key, listing: Listing) -> Sent {
         Sent {
             number: self.post.allot_out(),
             to,
             key,
-            size: size as u64,
+            size: listing.size,
             sent_at: now.wall.as_seconds(),
-            wants_receipt,
+            wants_receipt: listing.wants_receipt,
+            is_file: listing.is_file,
             state: SentState::Waiting,
         }
     }

@@ -13,7 +13,7 @@ use super::form::{Form, Manifest, Progress, read_form, write_form};
 use super::machine::{FILES, INBOX, Mesh, Out};
 use super::message::Message;
 use super::nid::{Key, Nid};
-use super::save::Pending;
+use super::save::{Listing, Pending};
 use super::{Event, Reply};
 use crate::time::Now;
 
@@ -41,7 +41,8 @@ impl Mesh {
         }
         let mut outgoing = Outgoing::new(to, manifest, self.rng.next_u32() >> 1, now.mono);
         let data = outgoing.first_offer();
-        if let Err(reply) = self.send_own(now, to, &data, Some(true), None, out) {
+        let listing = Listing { wants_receipt: true, is_file: true, size: outgoing.manifest.size };
+        if let Err(reply) = self.send_own(now, to, &data, Some(listing), None, out) {
             return reply;
         }
         let number = self.post.answered_by(to, Key::of(&data));

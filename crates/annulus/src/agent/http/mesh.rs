@@ -220,12 +220,14 @@ struct OutboxLine {
     to: String,
     /// What its bytes are found under.
     hash: String,
-    /// How long they are.
+    /// How long they are; of a file, all of it.
     size: u64,
     /// When it was sent, in seconds since 1970.
     sent_at: u64,
     /// Whether a receipt was asked for.
     wants_receipt: bool,
+    /// Whether it is a file in several blocks.
+    is_file: bool,
     /// "waiting", "handed_on", "delivered", "expired" or "unknown".
     #[schema(value_type = String)]
     state: w3w::SentState,
@@ -247,6 +249,7 @@ async fn outbox(
         size: line.size,
         sent_at: line.sent_at,
         wants_receipt: line.wants_receipt,
+        is_file: line.is_file,
         state: line.state,
     };
     match ask(&api, w3w::Command::Outbox { from: query.from }).await? {

@@ -190,6 +190,11 @@ fn ma_44_a_message_to_ourselves_needs_no_network() {
     let own = desk.own();
     desk.send(own, b"note");
     assert!(desk.has("MessageReceived") && desk.has("Reply 1 Sent") && desk.messages(stream).is_empty());
+    desk.rig.command(Command::Send { to: own, data: b"sign".to_vec(), receipt: true });
+    let mut again = desk.restart(&config());
+    again.rig.command(Command::Outbox { from: 0 });
+    assert!(again.has("number: 1") && !again.has("number: 2"), "no number is skipped");
+    assert!(again.has("wants_receipt: true, is_file: false, state: Delivered"), "{:#?}", again.rig.log);
 }
 
 #[test]
