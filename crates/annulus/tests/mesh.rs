@@ -258,6 +258,26 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
     assert_eq!((inbox(&blue).len(), blue.json(&["mesh", "files"]).as_array().unwrap().len()), (0, 0));
 }
 
+#[test]
+fn a_file_that_nobody_is_there_for_can_be_given_up() {
+    let network = Network::new();
+    let red = network.start(network.seed, &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("long");
+    std::fs::File::create(&file).unwrap().set_len(17 << 20).unwrap();
+    let (nobody, http) = ("7".repeat(64), red.http().to_string());
+    let mut sending = annulus(&["mesh", "send", &nobody, file.to_str().unwrap(), "--agent", &http]);
+    let sending = sending.stderr(Stdio::piped()).spawn().unwrap();
+    let hash =
+        wait_until("it is offered", || Some(red.json(&["mesh", "files"])[0]["file"].as_str()?.to_owned()));
+    assert!(red.stdout(&["mesh", "files"]).contains(&hash[..16]));
+    assert_eq!(red.json(&["mesh", "drop", &hash[..16]])["file"], hash.as_str());
+    let ended = sending.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(red.json(&["mesh", "files"]).as_array().unwrap().len(), 0);
+    assert_eq!(red.json(&["mesh", "outbox"])[0]["state"], "unknown");
+}
+
 /// A gibibyte through three agents, of which none may need memory for it. It takes a minute or more, 5 GB of disk, and:
 /// `cargo test --release -p annulus --test mesh a_gibibyte -- --ignored --nocapture`
 #[test]

@@ -21,6 +21,7 @@ pub(super) const PROVOKED: &[&str] = &[
     "there is no such message",
     "there is no such block",
     "is no hash",
+    "there is no such file under way",
     "several hashes begin with …",
 ];
 
@@ -79,6 +80,7 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
     assert_error(&send(&nid, "short"), "the same bytes were sent to the same node a short time ago", 1);
     assert_fails(&["mesh", "read", "99", "--agent", &http], "there is no such message", 1);
     assert_fails(&["mesh", "get", &nid, "--agent", &http], "there is no such block", 1);
+    assert_fails(&["mesh", "drop", &nid, "--agent", &http], "there is no such file under way", 1);
     assert_fails(&["mesh", "get", "7777777", "--agent", &http], "is no hash", 1);
     let there = ["mesh", "get", &nid, "--output", &path("short"), "--agent", &http];
     assert_fails(&there, "choose another file: it is there already", 1);
@@ -111,6 +113,8 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
         ("GET", "/v1/mesh/blocks/d991bc58", "", 409, "ambiguous_hash"),
         ("POST", "/v1/mesh/files", &file(&[]), 400, "bad_file"),
         ("GET", &format!("/v1/mesh/files/{nid}"), "", 404, "no_such_file"),
+        ("POST", "/v1/mesh/files/drop", &format!("{{\"file\":\"{nid}\"}}"), 404, "no_such_file"),
+        ("POST", "/v1/mesh/files/drop", "{\"file\":\"report.pdf\"}", 400, "bad_hash"),
     ];
     for (method, path, body, status, code) in cases {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
@@ -149,10 +153,11 @@ fn a_watch_whose_agent_is_killed_says_so() {
     let mut watch = annulus(&["mesh", "inbox", "--watch", "--agent", &http]);
     let watch = watch.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut watch = watch.spawn().unwrap();
-    // Its first line shows that it listens.
-    let mut first = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(watch.stdout.take().unwrap()), &mut first)
-        .unwrap();
+    let own = agent.json(&["mesh"])["nid"].as_str().unwrap().to_owned();
+    agent.stdout(&["mesh", "send", &own, "/dev/null"]);
+    // The line behind the headings shows that it has begun to wait.
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stdout.take().unwrap()));
+    assert!(lines.nth(1).unwrap().unwrap().contains(&own[..16]));
     agent.signal("KILL");
     agent.wait();
     assert_error(&watch.wait_with_output().unwrap(), "the agent's answer broke off", 1);

@@ -46,7 +46,7 @@ impl Mesh {
                 let status = self.files.status(file, to);
                 status.map_or(Reply::NoSuchFile, |status| Reply::File(Box::new(status)))
             }
-            Command::DropFile { file } => self.drop_file(file, out),
+            Command::DropFile { file } => self.drop_file(now, file, out),
             Command::ReadBlock { file, index } => match self.files.block_key(file, index) {
                 Some(key) => {
                     let op = self.begin(Pending::Read { request, key, is_part: true });
@@ -90,7 +90,7 @@ impl Mesh {
     }
 
     /// Takes a line out of the inbox; its block is then one that nobody waits for.
-    fn remove_received(&mut self, now: Now, number: u64, out: Out<'_, '_>) -> Reply {
+    pub(super) fn remove_received(&mut self, now: Now, number: u64, out: Out<'_, '_>) -> Reply {
         let Some(line) = self.post.remove_in(number) else { return Reply::NoSuchMessage };
         if line.is_file {
             self.drop_incoming(line.key, out);

@@ -452,6 +452,7 @@ impl Mesh {
             self.refused_by.deadline(),
             self.reserved.deadline(),
             self.introduced.deadline(),
+            self.declined.deadline(),
             self.queue.deadline(),
             self.shelf.deadline(),
             self.post.deadline(),

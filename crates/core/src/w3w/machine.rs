@@ -13,7 +13,7 @@ use super::known::Known;
 use super::links::Links;
 use super::memory::{Limiter, Memory};
 use super::message::{Here, SeenKey};
-use super::nid::Nid;
+use super::nid::{Key, Nid};
 use super::post::Post;
 use super::queue::{Line, Queue};
 use super::room::Room;
@@ -90,6 +90,8 @@ pub struct Mesh {
     pub(super) reserved: Memory<Nid>,
     /// Who was told of whom (MA-37).
     pub(super) introduced: Memory<(Nid, Nid)>,
+    /// Files that are not wanted.
+    pub(super) declined: Memory<Key>,
     /// Nodes we have heard of and did not connect to, nearest to us.
     pub(super) candidates: BTreeMap<Nid, SocketAddrV4>,
     /// Broken connections that are dialled once more.
@@ -146,6 +148,7 @@ impl Mesh {
             refused_by: Memory::new(HOLD_DOWN_MAX),
             reserved: Memory::new(RESERVED_MAX),
             introduced: Memory::new(HOLD_DOWN_MAX),
+            declined: Memory::new(HOLD_DOWN_MAX),
             candidates: BTreeMap::new(),
             redials: BTreeMap::new(),
             by_source: Limiter::new(16, second / 4, 1024),

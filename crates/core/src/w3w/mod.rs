@@ -218,7 +218,7 @@ pub enum Command {
         /// To whom it goes if we send it; `None` if it is for us.
         to: Option<Nid>,
     },
-    /// Forget a file, wherever it goes.
+    /// Give up a file, wherever it goes; one for us is not taken again while it is still being offered.
     DropFile {
         /// Which.
         file: Key,
@@ -493,7 +493,7 @@ pub enum Event {
         /// Which block.
         index: u32,
     },
-    /// A file is given up: nothing was heard of it for too long.
+    /// A file is given up: nothing was heard of it for too long, or it is not wanted.
     FileGivenUp {
         /// Which file.
         file: Key,

@@ -164,7 +164,12 @@ impl Post {
 
     /// Whether this file is in the inbox, so that all of it is there.
     pub(super) fn has_file(&self, file: Key) -> bool {
-        self.files.range((file, 0)..=(file, u64::MAX)).next().is_some()
+        self.file_number(file).is_some()
+    }
+
+    /// The line of the inbox that tells of this file.
+    pub(super) fn file_number(&self, file: Key) -> Option<u64> {
+        self.files.range((file, 0)..=(file, u64::MAX)).next().map(|(_, number)| *number)
     }
 
     pub(super) fn len(&self) -> (usize, usize) {

@@ -437,6 +437,7 @@ impl Mesh {
         while self.refused_by.take_expired(now.mono).is_some() {}
         while self.reserved.take_expired(now.mono).is_some() {}
         while self.introduced.take_expired(now.mono).is_some() {}
+        self.forget_declined(now, out);
         let mut forgotten = Vec::new();
         while let Some(seen) = self.received.take_expired(now.mono) {
             forgotten.push(seen);

@@ -559,7 +559,7 @@ fn file_refused(reply: &w3w::Reply) -> ApiError {
             StatusCode::NOT_FOUND,
             "no_such_file",
             "there is no such file under way".to_owned(),
-            "`annulus mesh outbox` shows whether it was received; send it again to go on",
+            "`annulus mesh files` shows those that are, `annulus mesh outbox` whether one was received; send it again to go on",
         ),
         R::WrongBlock => (
             StatusCode::CONFLICT,

@@ -1,6 +1,7 @@
 mod connections;
 mod credit;
 mod desk;
+mod given_up;
 mod group;
 mod known;
 mod messages;
