@@ -84,6 +84,11 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
     assert_fails(&["mesh", "get", "7777777", "--agent", &http], "is no hash", 1);
     let there = ["mesh", "get", &nid, "--output", &path("short"), "--agent", &http];
     assert_fails(&there, "choose another file: it is there already", 1);
+    let nowhere = path("no/such/place");
+    let output = run(&["mesh", "get", "7777777", "--output", &nowhere, "--agent", &http]);
+    assert_error(&output, "cannot write …; choose another file", 1);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(&nowhere) && !told.contains(".tmp"), "{told}");
     // Two texts whose hashes begin with the same eight digits.
     for text in ["57740", "86756"] {
         std::fs::write(path(text), text).unwrap();

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::{short, text, time};
@@ -139,14 +138,23 @@ fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
 
 /// Copies to a new file that appears only when it is whole.
 fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}; choose another file", file.display());
+    // The name of the temporary file says nothing to anybody: only why it cannot be written is told.
+    let cannot = |why: &dyn std::fmt::Display| {
+        anyhow::anyhow!("cannot write {}; choose another file: {why}", file.display())
+    };
     if file.exists() {
         anyhow::bail!("cannot write {}; choose another file: it is there already", file.display());
     }
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut part = tempfile::NamedTempFile::new_in(dir).with_context(cannot)?;
-    let copied = client.copy(path, &mut part)?;
-    part.persist_noclobber(file).with_context(cannot)?;
+    let mut part = tempfile::NamedTempFile::new_in(dir).map_err(|error| cannot(&error.kind()))?;
+    let copied = client.copy(path, part.as_file_mut()).map_err(|error| {
+        // What the agent says is told as it is; what the disk says is about this file.
+        match error.downcast_ref::<std::io::Error>() {
+            Some(why) if !error.is::<&str>() => cannot(why),
+            _ => error,
+        }
+    })?;
+    part.persist_noclobber(file).map_err(|error| cannot(&error.error.kind()))?;
     let answer = json!({ "file": file, "bytes": copied });
     output.done(&answer, &format!("wrote {copied} bytes to {}", file.display()));
     Ok(())
