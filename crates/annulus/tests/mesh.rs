@@ -47,6 +47,18 @@ fn a_receipt_is_shown_in_the_outbox() {
     assert_eq!(line["hash"], answer["hash"]);
     // What was put around it to ask for the receipt is in the block, and not in the message.
     assert_eq!(bytes(blue, &["mesh", "read", &line["number"].to_string()]), b"please confirm");
+    let read = blue.json(&["mesh", "read", &line["number"].to_string()]);
+    assert_eq!(
+        (&read["data_base64"], &read["hash"]),
+        (&"cGxlYXNlIGNvbmZpcm0=".into(), &line["hash"]),
+        "{read}"
+    );
+    let got = blue.json(&["mesh", "get", &line["hash"].as_str().unwrap()[..8]]);
+    assert_eq!(got["hash"], line["hash"]);
+    assert!(
+        got["data_base64"].as_str().unwrap().starts_with("YW5udWx1cy9mb3JtLzEN"),
+        "with what is around it: {got}"
+    );
     assert_eq!(answer["state"], "delivered", "it has waited for that");
     assert!(red.stdout(&["mesh", "outbox"]).contains("delivered"));
 }
@@ -243,6 +255,12 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
     assert_eq!((&line["is_file"], &line["hash"]), (&true.into(), &answer["file"]), "{line}");
     assert_eq!(inbox(&blue).len(), 1);
     let number = line["number"].to_string();
+    for verb in [["mesh", "read", &number], ["mesh", "get", line["hash"].as_str().unwrap()]] {
+        let refused = annulus(&[&verb[..], &["--json", "--agent", &blue.http().to_string()]].concat())
+            .output()
+            .unwrap();
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("write it with --output"), "{refused:?}");
+    }
     assert!(bytes(&blue, &["mesh", "read", &number]) == data, "from standard output");
     blue.stdout(&["mesh", "get", line["hash"].as_str().unwrap(), "--output", &path("copy")]);
     assert!(std::fs::read(path("copy")).unwrap() == data, "from a file");

@@ -15,6 +15,7 @@ pub(super) const PROVOKED: &[&str] = &[
     "was not received, as far as is known",
     "nothing was heard from the recipient for as long as mesh.expiry",
     "choose another file: it is there already",
+    "this file is too long for JSON",
     "cannot read the file …",
     "the same bytes were sent to the same node a short time ago",
     "the agent's answer broke off",
@@ -88,7 +89,7 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
     let output = run(&["mesh", "get", "7777777", "--output", &nowhere, "--agent", &http]);
     assert_error(&output, "cannot write …; choose another file", 1);
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains(&nowhere) && !told.contains(".tmp"), "{told}");
+    assert!(told.contains(&nowhere) && !told.replace(&nowhere, "").contains(".tmp"), "{told}");
     // Two texts whose hashes begin with the same eight digits.
     for text in ["57740", "86756"] {
         std::fs::write(path(text), text).unwrap();
