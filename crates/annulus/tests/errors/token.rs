@@ -59,6 +59,11 @@ fn a_token_that_cannot_be_used_says_why() {
         assert_fails(&run, "is out of range: give 1ms to 24h", 2);
     }
     let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
+    let half = ["token", "set", "k", r#""\ud800""#, "--agent", &http];
+    assert_fails(&half, "this value cannot travel: …", 2);
+    let (status, text) =
+        agent.request("POST", "/v1/token/values", &[JSON], r#"{"key":"k","value":["\ud800"]}"#);
+    assert_api_error(status, &text, 409, "token_refused");
     let (long_key, long) = ("k".repeat(129), "x".repeat(4097));
     for (key, value) in
         [("", "1"), (&*long_key, "1"), ("a\nb", "1"), ("\u{1b}[2J", "1"), ("k", &*long), ("k", &*deep)]
