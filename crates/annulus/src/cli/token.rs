@@ -92,6 +92,8 @@ impl Token {
             Some(Verb::Get { key }) => get(key.as_deref(), client, output)?,
             Some(Verb::Graph { dot }) => graph(dot, client, output)?,
             Some(Verb::Watch { count }) => {
+                // An agent without the service would tell nothing, for ever.
+                client.read::<serde::de::IgnoredAny>("/v1/token")?;
                 super::monitor::Monitor::of_protocol("token", count).run(client, output)?;
             }
         }

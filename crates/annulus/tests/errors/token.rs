@@ -6,6 +6,7 @@ use super::*;
 
 /// The texts of the command line that a test here provokes.
 pub(super) const PROVOKED: &[&str] = &[
+    "this agent does not run token",
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
@@ -32,6 +33,22 @@ const JSON: &str = "Content-Type: application/json";
 fn agent() -> Agent {
     let port = format!("token.udp_port={}", own_udp_port());
     Agent::start(&["--services", "token", "--set", "token.preset=local", "--set", &port])
+}
+
+#[test]
+fn an_agent_without_a_token_says_so() {
+    let idle = Agent::start(&["--services", ""]);
+    let http = idle.http().to_string();
+    for verb in [
+        &["token"][..],
+        &["token", "watch"],
+        &["token", "get"],
+        &["token", "graph"],
+        &["token", "set", "k", "v"],
+    ] {
+        assert_fails(&[verb, &["--agent", &http]].concat(), "this agent does not run token", 1);
+    }
+    assert_fails(&["token", "run", "--agent", &http, "--", "true"], "this agent does not run token", 1);
 }
 
 #[test]
