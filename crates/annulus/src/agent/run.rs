@@ -158,9 +158,9 @@ fn warn_of(event: &PartEvent) {
             "another node uses our token.host_id: one of the two gets no turns; give each its own, or set none and let a \
              copied data directory go"
         ),
-        PartEvent::Token(jitterbug::Event::LoopSlow { took, renew_timeout }) => tracing::warn!(
-            ?took,
-            ?renew_timeout,
+        PartEvent::Token(jitterbug::Event::LoopSlow { took_micros, renew_timeout_micros }) => tracing::warn!(
+            took_micros,
+            renew_timeout_micros,
             "the token takes over half of token.renew_timeout round the ring: lower token.pace, or raise token.renew_timeout on \
              all nodes"
         ),

@@ -15,7 +15,7 @@ use super::pass::Pass;
 use super::start::KEPT_KEY;
 use super::{Compute, DropReason, Event, LostReason, Reply};
 use crate::tag::OpId;
-use crate::time::{Instant, Now};
+use crate::time::{Instant, Now, micros};
 
 /// The most tokens that may wait to be merged with ours.
 const ARRIVALS_MAX: usize = 4;
@@ -143,7 +143,8 @@ impl<A: Application> Jitterbug<A> {
         self.counters.tenures += 1;
         let renew_timeout = self.renew();
         if let Some(took) = self.loops.begin(now.mono, renew_timeout / 2) {
-            out.event(Event::LoopSlow { took, renew_timeout });
+            let (took_micros, renew_timeout_micros) = (micros(took), micros(renew_timeout));
+            out.event(Event::LoopSlow { took_micros, renew_timeout_micros });
         }
         let lead = Lead::new(now.mono, now.mono + self.pulse_interval(), restored);
         self.enter(State::Leader(Box::new(lead)), out);

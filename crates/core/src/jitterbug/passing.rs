@@ -13,7 +13,7 @@ use super::{Event, PassFailure};
 use crate::machine::Refusal;
 use crate::stream::StreamEvent;
 use crate::tag::StreamId;
-use crate::time::Now;
+use crate::time::{Now, micros};
 use crate::wire::{DecodeError, Writer};
 
 impl<A: Application> Jitterbug<A> {
@@ -97,7 +97,7 @@ impl<A: Application> Jitterbug<A> {
             && (self.renew_told == self.config.renew_timeout || renew_timeout >= 2 * self.renew_told)
         {
             self.renew_told = renew_timeout;
-            out.event(Event::RenewRaised { renew_timeout, nodes });
+            out.event(Event::RenewRaised { renew_timeout_micros: micros(renew_timeout), nodes });
         }
     }
 

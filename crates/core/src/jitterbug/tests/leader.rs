@@ -137,7 +137,10 @@ fn ja_28b_a_long_list_raises_the_time_a_waiter_waits() {
         (0..1000).map(|n| NodeEntry::new(host(100 + n), ip((n % 250) as u8 + 3), 1000 + n as u16)).collect();
     give(&mut rig, 1, 2, 77, &nodes, &counts(&[]));
     rig.advance(100 * MILLI);
-    assert!(has(&rig, "RenewRaised { renew_timeout: 104.3"), "2 · 1001 · 50 ms and what a restore takes");
+    assert!(
+        has(&rig, "RenewRaised { renew_timeout_micros: 1043"),
+        "2 · 1001 · 50 ms and what a restore takes"
+    );
     assert_eq!(rig.machine.status(rig.now.mono).renew_timeout_micros / 1_000_000, 104);
 }
 
@@ -231,4 +234,19 @@ fn a_number_that_cannot_be_made_durable_is_not_used_and_the_token_goes_on() {
     assert_eq!(count_of(rig.machine.data(), OWN), 0);
     rig.drain();
     assert!(has(&rig, "StoreFailed") && has(&rig, "ApplicationFailed"));
+}
+
+#[test]
+fn durations_and_nodes_are_told_as_flat_fields() {
+    let told = |event: &Event| serde_json::to_value(event).unwrap();
+    let slow = told(&Event::LoopSlow { took_micros: 7, renew_timeout_micros: 9 });
+    assert_eq!(slow, serde_json::json!({"event": "loop_slow", "took_micros": 7, "renew_timeout_micros": 9}));
+    let raised = told(&Event::RenewRaised { renew_timeout_micros: 9, nodes: 2 });
+    assert_eq!(raised, serde_json::json!({"event": "renew_raised", "renew_timeout_micros": 9, "nodes": 2}));
+    let added = told(&Event::NodeAdded { node: entry(2) });
+    assert_eq!(added["host_id"], 2, "{added}");
+    assert!(
+        added["addr"].is_string() && added.get("node").is_none(),
+        "that is the name of the agent: {added}"
+    );
 }
