@@ -376,7 +376,7 @@ impl<A: Application> Jitterbug<A> {
     }
 
     /// One hold per tenure: two would share a number.
-    fn held_already(&self) -> bool {
+    pub(super) fn held_already(&self) -> bool {
         self.holds.last_fence() == self.fence
     }
 }

@@ -332,7 +332,8 @@ pub enum Event {
         /// For how many nodes.
         nodes: usize,
     },
-    /// A loop took more than half the time that anybody waits.
+    /// A loop took more than half the time that anybody waits, and nobody is known to have held the token: not this node, and
+    /// no other that said so when it was asked.
     LoopSlow {
         /// How long it took.
         took_micros: u64,

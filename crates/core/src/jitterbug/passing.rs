@@ -183,6 +183,9 @@ impl<A: Application> Jitterbug<A> {
         let Some(pass) = lead.pass() else { return };
         let (stream, deadline, to) = (pass.stream, pass.deadline, pass.to.host_id);
         self.counters.passes += 1;
+        if self.held_already() {
+            self.loops.held_until(now.mono);
+        }
         self.penalties.succeeded(to);
         self.lingering.insert(stream, deadline);
         self.passed_to = Some(to);

@@ -163,6 +163,38 @@ fn ja_47_a_slow_loop_is_told() {
 }
 
 #[test]
+fn ja_47_a_hold_is_no_slow_loop() {
+    let mut rig = waiter();
+    let take = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64| {
+        give(rig, n, 2, 77, &[entry(2), entry(1)], &counts(&[]));
+    };
+    let pass_on = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64| {
+        rig.advance(50 * MILLI);
+        rig.stream(StreamId::opened(n), StreamEvent::Data(&[0x41])).unwrap();
+        rig.stream(StreamId::opened(n), StreamEvent::Sent { bytes: 500, fin: true }).unwrap();
+    };
+    take(&mut rig, 1);
+    pass_on(&mut rig, 1);
+    // We hold it for long ourselves.
+    let hold = rig.command(Command::Hold { limit: 60 * SECOND });
+    take(&mut rig, 2);
+    rig.advance(20 * SECOND);
+    rig.command(Command::Release { hold });
+    pass_on(&mut rig, 2);
+    assert!(has(&rig, "TokenReleased") && has(&rig, "TokenPassed"));
+    take(&mut rig, 3);
+    pass_on(&mut rig, 3);
+    assert!(!has(&rig, "LoopSlow"), "{:#?}", rig.log);
+    // Somebody else does, and says so when we ask.
+    rig.advance(10 * SECOND + 100 * MILLI);
+    hear(&mut rig, 2, &Message::Tr2 { token_id: id(77).held() }).unwrap();
+    assert!(has(&rig, "RestoreDenied"), "{:#?}", rig.log);
+    take(&mut rig, 4);
+    pass_on(&mut rig, 4);
+    assert!(!has(&rig, "LoopSlow"), "{:#?}", rig.log);
+}
+
+#[test]
 fn ja_52_who_has_left_does_not_come_back_for_the_token() {
     let mut rig = leader();
     rig.stop();
@@ -244,7 +276,7 @@ fn durations_and_nodes_are_told_as_flat_fields() {
     let raised = told(&Event::RenewRaised { renew_timeout_micros: 9, nodes: 2 });
     assert_eq!(raised, serde_json::json!({"event": "renew_raised", "renew_timeout_micros": 9, "nodes": 2}));
     let added = told(&Event::NodeAdded { node: entry(2) });
-    assert_eq!(added["host_id"], 2, "{added}");
+    assert_eq!(added["host_id"], 12, "{added}");
     assert!(
         added["addr"].is_string() && added.get("node").is_none(),
         "that is the name of the agent: {added}"
