@@ -48,7 +48,7 @@ enum Verb {
     /// Show how the token came about: splits and merges.
     #[command(after_help = "Example:\n  annulus token graph --dot | dot -Tsvg > graph.svg")]
     Graph {
-        /// For graphviz.
+        /// For graphviz; not with --json, which has it as a field.
         #[arg(long)]
         dot: bool,
     },
@@ -208,6 +208,10 @@ fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
 }
 
 fn graph(dot: bool, client: &Client, output: &Output) -> anyhow::Result<()> {
+    if dot && output.json {
+        let text = "--dot and --json are two forms of one graph: give one of them; the JSON has the other as its field dot";
+        return Err(UsageError(text.to_owned()).into());
+    }
     let graph = client.get("/v1/token/graph")?;
     if output.json {
         output.json(&graph);
