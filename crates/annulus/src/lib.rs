@@ -6,9 +6,11 @@
 
 mod member_list;
 mod router;
+mod start;
 
 pub use annulus_core as core;
 pub use annulus_net as net;
 pub use annulus_net::Options;
 pub use member_list::{MemberList, MembersError};
 pub use router::{Answer, Arrival, Delivered, Inbox, RouteError, Router};
+pub use start::StartError;

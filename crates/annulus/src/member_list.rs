@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use annulus_core::Id;
 use annulus_core::swim::{Command, Config, ConfigError, Info, MemberStatus, Node, Reply, Swim, UDP};
-use annulus_net::{BindError, Counters, Ended, Events, Handle, Options, Stopped};
+use annulus_net::{Counters, Ended, Events, Handle, Options, Stopped};
+
+use crate::start::{self, StartError};
 
 /// A member of a group: who else is there, and what is to be told to everybody.
 ///
@@ -57,9 +59,7 @@ impl MemberList {
     /// # Errors
     /// If the settings cannot work, or the address or the store cannot be used.
     pub fn start(config: &Config, options: Options) -> Result<Self, MembersError> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| MembersError::Randomness(error.to_string()))?;
-        let handle = annulus_net::spawn(Swim::new(config, seed)?, options)?;
+        let handle = start::spawn(Swim::new(config, start::seed()?)?, options)?;
         let addr = handle.bound().socket(UDP).unwrap_or(config.bind);
         Ok(Self { handle, addr })
     }
@@ -251,12 +251,9 @@ pub enum MembersError {
     /// The settings cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address or the store cannot be used.
+    /// The node could not start.
     #[error(transparent)]
-    Bind(#[from] BindError),
-    /// There is nothing to draw from.
-    #[error("the system gives no randomness: {0}")]
-    Randomness(String),
+    Start(#[from] StartError),
     /// It does not fit a packet.
     #[error("{bytes} bytes are over the limit of {bytes_max}: send less, or send where to find it")]
     TooLarge {

@@ -8,7 +8,9 @@ use annulus_core::pastry::{
     AppName, Application, Command, Config, ConfigError, Contact, Event, Failure, MessageId, Pastry, PathStep,
     Reply, TCP, Tables,
 };
-use annulus_net::{BindError, Counters, Ended, Events, Handle, Options, Stopped};
+use annulus_net::{Counters, Ended, Events, Handle, Options, Stopped};
+
+use crate::start::{self, StartError};
 
 /// A node of a ring: it gets messages to the owner of a key, and owns keys itself.
 ///
@@ -114,14 +116,12 @@ impl Router {
         applications: Vec<(AppName, Arc<dyn Application>)>,
         options: Options,
     ) -> Result<Self, RouteError> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| RouteError::Randomness(error.to_string()))?;
         let bind = config.bind;
-        let mut machine = Pastry::new(config, seed)?;
+        let mut machine = Pastry::new(config, start::seed()?)?;
         for (name, application) in applications {
             machine = machine.with_application(name, application);
         }
-        let handle = annulus_net::spawn(machine, options)?;
+        let handle = start::spawn(machine, options)?;
         let addr = handle.bound().listener(TCP).unwrap_or(bind);
         Ok(Self { handle, addr })
     }
@@ -318,12 +318,9 @@ pub enum RouteError {
     /// The settings cannot work.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The address or the store cannot be used.
+    /// The node could not start.
     #[error(transparent)]
-    Bind(#[from] BindError),
-    /// There is nothing to draw from.
-    #[error("the system gives no randomness: {0}")]
-    Randomness(String),
+    Start(#[from] StartError),
     /// The message was certainly not delivered.
     #[error("{}", why(*.0))]
     Failed(Failure),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use annulus::core::Id;
 use annulus::core::swim::{Config, Event, Preset, State};
 use annulus::net::Ended;
-use annulus::{MemberList, MembersError, Options};
+use annulus::{MemberList, MembersError, Options, StartError};
 
 /// It guards against hanging; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,5 +75,5 @@ async fn a_member_list_says_why_it_cannot() {
     red.leave(None).await.unwrap();
     let config = Config { bind: red.addr(), ..Config::new(Id::from_uuid([4; 16]), Preset::Local) };
     let taken = MemberList::start(&config, Options::default()).unwrap_err();
-    assert!(matches!(taken, MembersError::Bind(_)), "{taken}");
+    assert!(matches!(taken, MembersError::Start(StartError::Bind(_))), "{taken}");
 }

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, TcpStream, UdpSocket};
 
 use annulus_core::Id;
+use common::tables::{id, leaves};
 use common::{Agent, annulus, own_ip, wait_until};
 use serde_json::Value;
 
@@ -32,21 +33,6 @@ fn ring(size: usize) -> Vec<Agent> {
         });
     }
     agents
-}
-
-/// The leaves, each once: in a small ring a node is on both sides.
-fn leaves(tables: &Value) -> Vec<String> {
-    let sides = ["clockwise", "counter_clockwise"];
-    let nodes = sides.iter().flat_map(|side| tables[*side].as_array().into_iter().flatten());
-    let mut ids: Vec<String> = nodes.filter_map(|node| Some(node["id"].as_str()?.to_owned())).collect();
-    ids.sort();
-    ids.dedup();
-    ids
-}
-
-fn id(agent: &Agent) -> Id {
-    let info = agent.json(&["info"]);
-    info["id"].as_str().and_then(|id| id.parse().ok()).expect("an agent tells its id")
 }
 
 /// The agent that is to own a key, by the definition.

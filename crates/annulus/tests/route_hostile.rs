@@ -14,7 +14,7 @@ use annulus_core::pastry::{
 };
 use annulus_core::wire::Writer;
 use common::foreign::dial;
-use common::{Agent, own_ip, wait_until};
+use common::{Agent, own_ip, tables, wait_until};
 use serde_json::Value;
 
 const ABSURD: Versions = Versions { leaf_set: u32::MAX, routing_table: u32::MAX, neighbourhood: u32::MAX };
@@ -39,13 +39,7 @@ fn pair() -> (Agent, Agent) {
 }
 
 fn leaves(agent: &Agent) -> Vec<String> {
-    let tables = agent.json(&["tables"]);
-    let sides = ["clockwise", "counter_clockwise"];
-    let nodes = sides.iter().flat_map(|side| tables[*side].as_array().into_iter().flatten());
-    let mut ids: Vec<String> = nodes.filter_map(|node| Some(node["id"].as_str()?.to_owned())).collect();
-    ids.sort();
-    ids.dedup();
-    ids
+    tables::leaves(&agent.json(&["tables"]))
 }
 
 fn counter(agent: &Agent, name: &str) -> u64 {
@@ -133,7 +127,11 @@ fn rows_99_absurd_versions_and_invented_nodes_do_no_harm() {
     stranger.say(&Message::StateRequest { token: 9, wanted });
     stranger.hear_until(|message| matches!(message, Message::State { .. }));
     stranger.say(&Message::Welcome { versions: ABSURD });
-    stranger.say(&Message::Ack { clock: Clock(u64::MAX), transmissions: vec![0, 1, u64::MAX] });
+    stranger.say(&Message::Ack {
+        clock: Clock(u64::MAX),
+        transmissions: vec![0, 1, u64::MAX],
+        delivered: vec![MessageId(0)],
+    });
     stranger.say(&Message::Nack { transmission: u64::MAX });
     let receipt = Message::Receipt { id: MessageId(1), outcome: Outcome::Unknown, hops: 255, path: vec![] };
     stranger.say(&receipt);

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use annulus_core::{Id, Rng};
+use common::tables::{id, leaves};
 use common::{Agent, own_ip, wait_until};
 use serde_json::{Value, json};
 
@@ -32,23 +33,13 @@ fn start(ip: IpAddr, seed: Option<IpAddr>, folder: &Path) -> Agent {
     Agent::start_on(ip, &args)
 }
 
-fn id(agent: &Agent) -> Id {
-    let info = agent.json(&["info"]);
-    info["id"].as_str().and_then(|id| id.parse().ok()).expect("an agent tells its id")
-}
-
 /// Waits until every agent has joined and all of them know each other.
 fn settle(agents: &[&Agent]) {
     for agent in agents {
         wait_until("everybody is a leaf of everybody", || {
             let (_, text) = agent.request("GET", "/v1/tables", &[], "");
             let tables: Value = serde_json::from_str(&text).ok()?;
-            let nodes = ["clockwise", "counter_clockwise"].map(|side| tables[side].as_array().cloned());
-            let mut ids: Vec<String> =
-                nodes.into_iter().flatten().flatten().map(|node| node["id"].to_string()).collect();
-            ids.sort();
-            ids.dedup();
-            (tables["active"] == true && ids.len() == agents.len() - 1).then_some(())
+            (tables["active"] == true && leaves(&tables).len() == agents.len() - 1).then_some(())
         });
     }
 }

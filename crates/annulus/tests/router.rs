@@ -7,7 +7,7 @@ use std::time::Duration;
 use annulus::core::Id;
 use annulus::core::pastry::{AppName, Application, Config, Event, Failure, Passing, Verdict};
 use annulus::net::Ended;
-use annulus::{Options, RouteError, Router};
+use annulus::{Options, RouteError, Router, StartError};
 
 /// It guards against hanging; nothing is measured by it. On a slow machine an acknowledgement may come late, so messages
 /// that must arrive may be repeated.
@@ -119,14 +119,14 @@ async fn a_large_message_does_not_stall_small_ones() {
         async move { node.route_with_retries(&app, key(2), vec![7; LARGE_BYTES], 3).await }
     });
     // Not by the clock: while the large one is under way, small ones go there and back by the same connection, one after
-    // the other. They wait for what the kernel has taken of it, some megabytes, but not for all of it.
+    // the other. They wait for what the kernels hold of it, a megabyte or two, but not for all of it.
     let mut small = 0;
     while !large.is_finished() {
         in_time(nodes[0].route_with_retries(&app, key(2), "small", 3)).await.unwrap();
         small += 1;
     }
     in_time(large).await.unwrap().expect("it arrives");
-    assert!(small >= 2, "only {small} small messages arrived while the large one was under way");
+    assert!(small >= 4, "only {small} small messages arrived while the large one was under way");
     let long = in_time(nodes[0].route(&app, key(2), vec![7; LARGE_BYTES + 2048])).await.unwrap_err();
     assert!(matches!(long, RouteError::TooLong), "{long}");
 }
@@ -140,7 +140,7 @@ async fn what_goes_wrong_is_told() {
     let node = Router::start(config(4, 1, Vec::new()), Options::default()).unwrap();
     let mut taken = config(4, 1, Vec::new());
     taken.bind = node.addr();
-    assert!(matches!(Router::start(taken, Options::default()), Err(RouteError::Bind(_))));
+    assert!(matches!(Router::start(taken, Options::default()), Err(RouteError::Start(StartError::Bind(_)))));
     assert_eq!(in_time(node.stop()).await, Ended::Stopped);
     let told = node.route(&AppName::default(), key(1), "x").await.unwrap_err();
     assert!(matches!(told, RouteError::Stopped), "{told}");

@@ -8,13 +8,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::{Counters, DriverCounters};
 use crate::events::Subscribers;
-use crate::handle::{Ask, Ended, Handle, Shared, Wish};
+use crate::handle::{Ask, Asker, Ended, Handle, Shared, Wish};
 use crate::numbers::NumberMap;
 use crate::options::Options;
 use crate::ready::{Ready, Signal, Token};
 
 /// How many may ask for counters at once; others wait for them.
 const COUNTERS_MAX: usize = 16;
+
+/// How many commands are taken from their queue at once: that costs little more than to take one.
+const ASKS_TAKEN: usize = 32;
 
 /// The application, as a driver sees it.
 pub(crate) struct App<M: Machine> {
@@ -25,12 +28,16 @@ pub(crate) struct App<M: Machine> {
     /// What the application wishes about the end.
     pub(crate) wish: Arc<Wish>,
     commands: mpsc::Receiver<Ask<M>>,
+    /// Taken from the commands, the last first.
+    asks: Vec<Ask<M>>,
     counters: mpsc::Receiver<oneshot::Sender<Counters>>,
     shared: Arc<Shared<M>>,
     ended: watch::Sender<Option<Ended>>,
-    requests: NumberMap<RequestId, oneshot::Sender<M::Reply>>,
+    requests: NumberMap<RequestId, Asker<M::Reply>>,
     requests_made: u64,
     requests_max: usize,
+    /// Whether a reply was given since this was last asked.
+    has_replied: bool,
 }
 
 impl<M: Machine> App<M> {
@@ -54,12 +61,14 @@ impl<M: Machine> App<M> {
             control,
             wish,
             commands,
+            asks: Vec::new(),
             counters,
             shared,
             ended,
             requests: NumberMap::default(),
             requests_made: 0,
             requests_max: options.requests_max.max(1),
+            has_replied: false,
         };
         (app, handle)
     }
@@ -68,15 +77,23 @@ impl<M: Machine> App<M> {
     pub(crate) fn poll_command(&mut self) -> Option<(RequestId, M::Command)> {
         if self.requests.len() >= self.requests_max {
             // Some who asked may not wait any more.
-            self.requests.retain(|_, reply| !reply.is_closed());
+            self.requests.retain(|_, asker| !asker.is_closed());
             if self.requests.len() >= self.requests_max {
                 return None;
             }
         }
-        let Poll::Ready(Some(ask)) = self.commands.poll_recv(&mut self.signal.context()) else { return None };
+        if self.asks.is_empty() {
+            let Poll::Ready(_) =
+                self.commands.poll_recv_many(&mut self.signal.context(), &mut self.asks, ASKS_TAKEN)
+            else {
+                return None;
+            };
+            self.asks.reverse();
+        }
+        let ask = self.asks.pop()?;
         let request = RequestId(self.requests_made);
         self.requests_made += 1;
-        self.requests.insert(request, ask.reply);
+        self.requests.insert(request, ask.asker);
         Some((request, ask.command))
     }
 
@@ -90,15 +107,20 @@ impl<M: Machine> App<M> {
 
     /// Answers a command.
     pub(crate) fn reply(&mut self, request: RequestId, reply: M::Reply) {
+        self.has_replied = true;
         let full = self.requests.len() >= self.requests_max;
         match self.requests.remove(&request) {
-            // Who asked may not wait any more; that is no concern of the machine.
-            Some(asks) => drop(asks.send(reply)),
+            Some(asker) => asker.give(reply),
             None => tracing::debug!(request = request.0, "a reply that nobody waits for"),
         }
         if full {
             self.signal.raise();
         }
+    }
+
+    /// Whether a reply was given since this was last asked.
+    pub(crate) fn take_replied(&mut self) -> bool {
+        std::mem::take(&mut self.has_replied)
     }
 
     /// Tells everyone who listens.
@@ -114,6 +136,7 @@ impl<M: Machine> App<M> {
     /// There will be no more replies and events.
     pub(crate) fn close(&mut self) {
         self.commands.close();
+        self.asks.clear();
         self.counters.close();
         self.requests.clear();
         self.shared.subscribers.end();

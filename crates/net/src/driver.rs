@@ -53,6 +53,8 @@ pub struct Driver<M: Machine> {
     pub(crate) stop_by: Option<Instant>,
     /// Sources that must wait until everything is loaded.
     pub(crate) held: Vec<Token>,
+    /// Whether what was written in the last turn has not gone out yet.
+    pub(crate) is_late: bool,
     tokens: Vec<Token>,
 }
 
@@ -126,6 +128,7 @@ impl<M: Machine> Driver<M> {
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             stop_by: None,
             held: Vec::new(),
+            is_late: false,
             tokens: Vec::new(),
         };
         Ok((driver, handle))

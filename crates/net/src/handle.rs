@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::counters::Counters;
 use crate::events::{Events, Subscribers};
+use crate::lane::{Due, Lane};
 use crate::ready::Signal;
 
 /// A running machine: give it commands, hear its events, read its counters, stop it.
@@ -38,8 +39,9 @@ impl<M: Machine> Handle<M> {
     /// # Errors
     /// If the machine has ended before it replied. The command may have had its effect.
     pub async fn command(&self, command: M::Command) -> Result<M::Reply, Stopped> {
+        let room = self.room().await.ok_or(Stopped)?;
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Ask { command, reply }).await.map_err(|_| Stopped)?;
+        room.give(command, Asker::One(reply));
         self.pending(answer).reply().await
     }
 
@@ -48,12 +50,21 @@ impl<M: Machine> Handle<M> {
     /// # Errors
     /// The command itself, if too many wait or the machine has ended.
     pub fn try_command(&self, command: M::Command) -> Result<Pending<M>, TryCommandError<M::Command>> {
-        let (reply, answer) = oneshot::channel();
-        match self.commands.try_send(Ask { command, reply }) {
-            Ok(()) => Ok(self.pending(answer)),
-            Err(mpsc::error::TrySendError::Full(ask)) => Err(TryCommandError::Full(ask.command)),
-            Err(mpsc::error::TrySendError::Closed(ask)) => Err(TryCommandError::Stopped(ask.command)),
+        match self.commands.try_reserve() {
+            Ok(room) => {
+                let (reply, answer) = oneshot::channel();
+                Room(room).give(command, Asker::One(reply));
+                Ok(self.pending(answer))
+            }
+            Err(mpsc::error::TrySendError::Full(())) => Err(TryCommandError::Full(command)),
+            Err(mpsc::error::TrySendError::Closed(())) => Err(TryCommandError::Stopped(command)),
         }
+    }
+
+    /// A lane for up to so many commands under way at once.
+    #[must_use]
+    pub fn lane(&self, under_way_max: usize) -> Lane<M> {
+        Lane::new(self.clone(), under_way_max)
     }
 
     /// Subscribes to the events from here on.
@@ -96,6 +107,20 @@ impl<M: Machine> Handle<M> {
         let mut ended = self.ended.clone();
         // It fails only if the driver was dropped without a word: with its runtime, or by a panic of the machine.
         ended.wait_for(Option::is_some).await.ok().and_then(|ended| *ended).unwrap_or(Ended::Dropped)
+    }
+
+    /// Room for one more command; `None` if the machine has ended.
+    pub(crate) async fn room(&self) -> Option<Room<'_, M>> {
+        match self.commands.try_reserve() {
+            Ok(room) => Some(Room(room)),
+            Err(mpsc::error::TrySendError::Full(())) => self.commands.reserve().await.ok().map(Room),
+            Err(mpsc::error::TrySendError::Closed(())) => None,
+        }
+    }
+
+    /// Has the driver look whom it kept waiting.
+    pub(crate) fn raise_commands(&self) {
+        self.shared.commands.raise();
     }
 
     fn pending(&self, answer: oneshot::Receiver<M::Reply>) -> Pending<M> {
@@ -179,10 +204,45 @@ impl<M: Machine> Drop for Pending<M> {
     }
 }
 
-/// A command on its way, and where its reply goes.
+/// A command on its way, and who gave it.
 pub(crate) struct Ask<M: Machine> {
     pub(crate) command: M::Command,
-    pub(crate) reply: oneshot::Sender<M::Reply>,
+    pub(crate) asker: Asker<M::Reply>,
+}
+
+/// Room for a command.
+pub(crate) struct Room<'a, M: Machine>(mpsc::Permit<'a, Ask<M>>);
+
+impl<M: Machine> Room<'_, M> {
+    pub(crate) fn give(self, command: M::Command, asker: Asker<M::Reply>) {
+        self.0.send(Ask { command, asker });
+    }
+}
+
+/// Where a reply goes.
+pub(crate) enum Asker<R> {
+    /// To one who waits for it.
+    One(oneshot::Sender<R>),
+    /// To one who waits for many.
+    Lane(Due<R>),
+}
+
+impl<R> Asker<R> {
+    /// Gives the reply. Who asked may not wait any more.
+    pub(crate) fn give(self, reply: R) {
+        match self {
+            Self::One(asker) => drop(asker.send(reply)),
+            Self::Lane(due) => due.give(reply),
+        }
+    }
+
+    /// Whether nobody waits for it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::One(asker) => asker.is_closed(),
+            Self::Lane(due) => due.is_closed(),
+        }
+    }
 }
 
 /// What handles and driver look at together.

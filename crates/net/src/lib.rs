@@ -38,7 +38,7 @@
 //! | `ready.rs` | the list of sources that stirred, so that a turn costs what there is to do |
 //! | `port.rs`, `listener.rs`, `stream.rs`, `streams.rs` | datagrams, who comes in, one stream, all streams |
 //! | `bind.rs` | sockets with the options that a machine relies on |
-//! | `handle.rs`, `app.rs`, `events.rs` | the application's side and the driver's side of it |
+//! | `handle.rs`, `lane.rs`, `events.rs`, `app.rs` | the application's side, and the driver's side of it |
 //! | `timer.rs`, `clock.rs` | when to wake the machine, and what time it is |
 //! | `store/` | the database behind `StoreOp`, on a thread of its own |
 //!
@@ -54,6 +54,7 @@ mod driver;
 mod error;
 mod events;
 mod handle;
+mod lane;
 mod listener;
 mod numbers;
 mod options;
@@ -70,5 +71,6 @@ pub use driver::{Driver, spawn};
 pub use error::{BindError, OpenError, Place};
 pub use events::Events;
 pub use handle::{Ended, Handle, Pending, Stopped, TryCommandError};
+pub use lane::Lane;
 pub use options::{KeepAlive, Options};
 pub use store::{MakeBackend, Part, StorageBackend, Store};

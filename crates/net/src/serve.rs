@@ -22,6 +22,8 @@ const STREAM_BYTES_PER_TURN: usize = 256 * 1024;
 const ACCEPTS_PER_TURN: usize = 16;
 /// Commands in one turn.
 const COMMANDS_PER_TURN: usize = 256;
+/// Commands that are handled as of the same moment: to read the clock costs as much as a small command.
+const COMMANDS_PER_MOMENT: usize = 8;
 /// Answers of the store in one turn.
 const ANSWERS_PER_TURN: usize = 256;
 /// Reports of streams in one turn.
@@ -52,7 +54,10 @@ impl<M: Machine> Driver<M> {
                 self.serve(token);
             }
         }
-        self.world.streams.flush();
+        let waits = self.waits_for_application();
+        if !waits {
+            self.world.streams.flush();
+        }
         if matches!(self.phase, Phase::Open | Phase::Stopping) {
             self.report_streams();
         }
@@ -62,11 +67,24 @@ impl<M: Machine> Driver<M> {
         if !matches!(self.phase, Phase::Closing(_)) {
             self.time_out();
         }
+        if waits {
+            self.world.timer.signal.raise();
+            return;
+        }
         self.world.streams.flush();
         // What is left to report makes another turn; while loading it waits.
         if matches!(self.phase, Phase::Open | Phase::Stopping) && self.world.streams.reports() > 0 {
             self.world.timer.signal.raise();
         }
+    }
+
+    /// Whether what was written in this turn is to go out only at the end of the next. Who was given replies may well give
+    /// new commands, and they run before that turn: then there is more to go out at once. It never waits twice.
+    fn waits_for_application(&mut self) -> bool {
+        let replied = self.app.take_replied();
+        self.is_late =
+            replied && !self.is_late && self.phase == Phase::Open && self.world.streams.is_written();
+        self.is_late
     }
 
     fn serve_port(&mut self, index: usize) {
@@ -141,7 +159,8 @@ impl<M: Machine> Driver<M> {
         if stream.is_connecting() && !self.serve_connect(slot, id) {
             return;
         }
-        if let Some(stream) = self.world.streams.at(slot, id) {
+        if let Some(stream) = self.world.streams.at(slot, id).filter(|stream| !stream.gathering) {
+            // It may be that the kernel takes again what it did not. What was written in this turn waits for its end.
             stream.flush();
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -197,10 +216,13 @@ impl<M: Machine> Driver<M> {
 
     fn serve_commands(&mut self) {
         self.app.signal.clear();
-        for _ in 0..COMMANDS_PER_TURN {
+        let mut now = self.world.clock.now();
+        for count in 0..COMMANDS_PER_TURN {
             let Some((request, command)) = self.app.poll_command() else { return };
             self.world.counters.commands += 1;
-            let now = self.world.clock.now();
+            if count % COMMANDS_PER_MOMENT == COMMANDS_PER_MOMENT - 1 {
+                now = self.world.clock.now();
+            }
             self.machine.handle_command(now, request, command, &mut self.queue.outbox());
             self.carry_out();
         }

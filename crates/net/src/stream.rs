@@ -224,8 +224,10 @@ impl Stream {
         while !self.waiting.is_empty() {
             let Link::Up(socket) = &self.link else { return };
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let count = self.waiting.slices(&mut slices);
-            let taken = send_vectored(socket, &self.signal, &slices[..count]);
+            let taken = match self.waiting.slices(&mut slices) {
+                1 => send(socket, &self.signal, &slices[0]),
+                count => send_vectored(socket, &self.signal, &slices[..count]),
+            };
             match self.note_taken(taken) {
                 Poll::Ready(taken) if taken > 0 => self.waiting.advance(taken),
                 _ => return,

@@ -64,6 +64,11 @@ impl Streams {
         }
     }
 
+    /// Whether something was written in this turn.
+    pub(crate) fn is_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
     /// Hands to the system what was written in this turn.
     pub(crate) fn flush(&mut self) {
         let mut written = std::mem::take(&mut self.written);

@@ -1,10 +1,10 @@
 //! What a caller says on one connection of the mesh, in chunks as the first byte chooses.
 
 use annulus_core::w3w::{Body, Mesh, TCP, decode_body, here_frame, read_form, write_form};
-use annulus_core::{CloseReason, StreamEvent, StreamId};
+use annulus_core::{StreamEvent, StreamId};
 
 use super::mesh_life::{Started, caller, mesh, started};
-use crate::world::peer;
+use crate::world::{check_refused, peer};
 
 /// With this bit in the first byte the caller begins with a HERE that is right.
 const GREETS: u8 = 0x80;
@@ -25,7 +25,7 @@ pub(super) fn run(bytes: &[u8]) {
         if rig.stream(STREAM, StreamEvent::Data(chunk)).is_err() {
             assert!(rig.counted() > before, "a refusal is counted");
             assert!(rig.log.iter().any(|line| *line == format!("Abort {STREAM}")), "{:?}", rig.log);
-            return check_refused(rig.machine, &chunks[..index]);
+            return check_refused(rig, listening(), STREAM, &chunks[..index], Mesh::forget_counters);
         }
         if rig.log.iter().any(|line| *line == format!("Abort {STREAM}")) {
             return;
@@ -40,16 +40,4 @@ fn listening() -> Started {
     let event = StreamEvent::Accepted { listener: TCP, from: peer(0), local: peer(1) };
     rig.stream(STREAM, event).expect("a stream itself is no offence");
     rig
-}
-
-/// The machine is as if the peer had reset the connection after `taken`.
-fn check_refused(mut refused: Mesh, taken: &[&[u8]]) {
-    let mut reset = listening();
-    for chunk in taken {
-        reset.stream(STREAM, StreamEvent::Data(chunk)).expect("it was taken the first time");
-    }
-    reset.stream(STREAM, StreamEvent::Closed(CloseReason::Reset)).expect("a reset is no offence");
-    refused.forget_counters();
-    reset.machine.forget_counters();
-    assert_eq!(refused, reset.machine, "refused, yet something changed besides counters");
 }

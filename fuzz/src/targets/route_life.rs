@@ -81,7 +81,7 @@ impl Life {
                 vec![Message::Pong { ring, nonce, from, leaf_set_version: 3, clock }]
             }
             Message::Route { transmission, envelope, .. } => {
-                let ack = Message::Ack { clock, transmissions: vec![transmission] };
+                let ack = Message::Ack { clock, transmissions: vec![transmission], delivered: vec![] };
                 let end = match envelope.body {
                     Body::Join => {
                         let about = About::Join { id: envelope.id, hop: envelope.hops, last: true };

@@ -3,10 +3,10 @@
 
 use annulus_core::contract::Rig;
 use annulus_core::pastry::{Message, Pastry, RingTag, TCP};
-use annulus_core::{CloseReason, StreamEvent, StreamId};
+use annulus_core::{StreamEvent, StreamId};
 
 use super::route_life::{config, contact, frame};
-use crate::world::peer;
+use crate::world::{check_refused, peer};
 
 /// With this bit in the first byte the peer begins with a hello that is right.
 const GREETS: u8 = 0x80;
@@ -28,7 +28,7 @@ pub(super) fn run(bytes: &[u8]) {
                 "a refusal is counted"
             );
             assert!(rig.log.iter().any(|line| *line == format!("Abort {STREAM}")), "{:?}", rig.log);
-            return check_refused(rig.machine, &chunks[..index]);
+            return check_refused(rig, listening(), STREAM, &chunks[..index], Pastry::forget_counters);
         }
     }
     assert!(rig.machine.leaf_set().members().count() <= 1, "nobody gets a seat who has not answered");
@@ -42,16 +42,4 @@ fn listening() -> Rig<Pastry> {
     let event = StreamEvent::Accepted { listener: TCP, from: peer(0), local: peer(1) };
     rig.stream(STREAM, event).expect("a stream itself is no offence");
     rig
-}
-
-/// The machine is as if the peer had reset the connection after `taken`.
-fn check_refused(mut refused: Pastry, taken: &[&[u8]]) {
-    let mut reset = listening();
-    for chunk in taken {
-        reset.stream(STREAM, StreamEvent::Data(chunk)).expect("it was taken the first time");
-    }
-    reset.stream(STREAM, StreamEvent::Closed(CloseReason::Reset)).expect("a reset is no offence");
-    refused.forget_counters();
-    reset.machine.forget_counters();
-    assert_eq!(refused, reset.machine, "refused, yet something changed besides counters");
 }

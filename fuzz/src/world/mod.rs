@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 
+use annulus_core::contract::Rig;
 use annulus_core::wire::{DecodeError, Reader};
 use annulus_core::{
-    Action, Bound, Endpoints, Instant, Machine, Now, OpId, Queue, RequestId, SocketId, StoreReply,
-    StreamEvent, Wall,
+    Action, Bound, CloseReason, Endpoints, Instant, Machine, Now, OpId, Queue, RequestId, SocketId,
+    StoreReply, StreamEvent, StreamId, Wall,
 };
 
 use disk::{Answer, Disk};
@@ -62,6 +63,25 @@ pub(crate) fn live<S: Subject>(subject: S, bytes: &[u8]) {
 
 pub(crate) fn peer(number: u8) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 2 + number % PEERS], 7001))
+}
+
+/// Checks that a machine that refused what came by `stream` is as if that had been reset after `taken`.
+pub(crate) fn check_refused<M>(
+    mut refused: Rig<M>,
+    mut reset: Rig<M>,
+    stream: StreamId,
+    taken: &[&[u8]],
+    forget_counters: fn(&mut M),
+) where
+    M: Machine + Clone + PartialEq + Debug,
+{
+    for chunk in taken {
+        reset.stream(stream, StreamEvent::Data(chunk)).expect("it was taken the first time");
+    }
+    reset.stream(stream, StreamEvent::Closed(CloseReason::Reset)).expect("a reset is no offence");
+    forget_counters(&mut refused.machine);
+    forget_counters(&mut reset.machine);
+    assert_eq!(refused.machine, reset.machine, "refused, yet something changed besides counters");
 }
 
 struct World<S: Subject> {
@@ -218,13 +238,13 @@ impl<S: Subject> World<S> {
     }
 
     /// Promise 4: a stream whose bytes are refused is as good as reset before them.
-    fn stream_event(&mut self, stream: annulus_core::StreamId, event: StreamEvent<'_>) {
+    fn stream_event(&mut self, stream: StreamId, event: StreamEvent<'_>) {
         let before = self.machine.clone();
         let outcome = self.machine.handle_stream(self.now, stream, event, &mut self.queue.outbox());
         if outcome.is_err() {
             assert!(counted(&self.machine) > counted(&before), "refused without counting");
             let mut reset = before;
-            let closed = StreamEvent::Closed(annulus_core::CloseReason::Reset);
+            let closed = StreamEvent::Closed(CloseReason::Reset);
             let mut ignored = Queue::new();
             assert_eq!(reset.handle_stream(self.now, stream, closed, &mut ignored.outbox()), Ok(()));
             self.assert_same(reset);

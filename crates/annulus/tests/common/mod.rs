@@ -5,6 +5,7 @@
 pub(crate) mod foreign;
 pub(crate) mod mesh;
 pub(crate) mod ring;
+pub(crate) mod tables;
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read, Write};

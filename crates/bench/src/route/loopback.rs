@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use annulus_core::pastry::{AppName, Command, Config, Event, PORT, Pastry, Reply};
 use annulus_core::{Id, Rng};
-use annulus_net::{Handle, Options, spawn};
+use annulus_net::{Handle, Lane, Options, Stopped, spawn};
 use anyhow::{Context, ensure};
 
 use super::{PAYLOAD_BYTES, SENDERS, UNDER_WAY};
@@ -74,29 +74,40 @@ impl Ring {
 
     /// Sends so many messages; CPU nanoseconds of each.
     pub(super) async fn messages(&self, count: usize) -> anyhow::Result<f64> {
-        let each = count / (SENDERS * UNDER_WAY);
+        let each = count / SENDERS;
         let before = cpu::of_process();
         let mut tasks = Vec::new();
-        for task in 0..SENDERS * UNDER_WAY {
-            let handle = self.nodes[task % SENDERS].1.clone();
-            tasks.push(tokio::spawn(async move {
-                let mut rng = Rng::from_number(7, task as u64);
-                for _ in 0..each {
-                    let (app, key) = (AppName::default(), Id::new(rng.next_u128()));
-                    let command = Command::Route { app, key, payload: vec![7; PAYLOAD_BYTES], retries: 0 };
-                    let reply = handle.command(command).await?;
-                    ensure!(
-                        matches!(reply, Reply::Delivered { .. }),
-                        "a message was not delivered: {reply:?}"
-                    );
-                }
-                anyhow::Ok(())
-            }));
+        for (sender, (_, handle)) in self.nodes.iter().take(SENDERS).enumerate() {
+            tasks.push(tokio::spawn(send(handle.lane(UNDER_WAY), sender as u64, each)));
         }
         for task in tasks {
             task.await.context("a sender panicked")??;
         }
         let used = cpu::of_process() - before;
-        Ok(used.as_nanos() as f64 / (each * SENDERS * UNDER_WAY) as f64)
+        Ok(used.as_nanos() as f64 / (each * SENDERS) as f64)
     }
+}
+
+/// Sends so many messages to random keys, as many at once as the lane takes.
+async fn send(mut lane: Lane<Pastry>, sender: u64, count: usize) -> anyhow::Result<()> {
+    let mut rng = Rng::from_number(7, sender);
+    for _ in 0..count {
+        if !lane.has_room() {
+            check(lane.next().await)?;
+        }
+        let (app, key) = (AppName::default(), Id::new(rng.next_u128()));
+        let command = Command::Route { app, key, payload: vec![7; PAYLOAD_BYTES], retries: 0 };
+        lane.give(command).await.map_err(|_| Stopped)?;
+    }
+    while let Some(reply) = lane.next().await {
+        check(Some(reply))?;
+    }
+    Ok(())
+}
+
+fn check(reply: Option<(u64, Result<Reply, Stopped>)>) -> anyhow::Result<()> {
+    let (_, reply) = reply.context("some are under way")?;
+    let reply = reply?;
+    ensure!(matches!(reply, Reply::Delivered { .. }), "a message was not delivered: {reply:?}");
+    Ok(())
 }

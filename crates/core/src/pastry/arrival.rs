@@ -11,6 +11,7 @@ use super::passage::Fresh;
 use super::relays::{Held, Passage, UNTRACKED};
 use super::repairs::Why;
 use super::seats::Interest;
+use super::sendings::NO_PLACE;
 use crate::id::Id;
 use crate::ring::Side;
 use crate::time::Now;
@@ -77,7 +78,7 @@ impl Pastry {
             return self.join.pause(now.mono, &mut self.rng);
         };
         self.next_seed = self.next_seed.wrapping_add(1);
-        let id = self.allot_message();
+        let id = self.allot_message(NO_PLACE);
         self.join.seek(id, seed, now.mono + self.config.network_timeout);
         if !self.send_join(now, id, seed, out) {
             self.give_up_seed(now, out);
@@ -103,7 +104,7 @@ impl Pastry {
     /// A node of the ring that we may have lost a part of is asked for whom we should know (PA-42): it is a join, but
     /// we stay what we are.
     pub(super) fn explore(&mut self, now: Now, through: SocketAddr, out: Out<'_, '_>) {
-        let id = self.allot_message();
+        let id = self.allot_message(NO_PLACE);
         self.join.explore(id, through);
         self.send_join(now, id, through, out);
     }

@@ -62,6 +62,12 @@ impl Seen {
         (since <= RECKONED_MAX).then(|| Clock(self.clock.0.saturating_add(micros(since))))
     }
 
+    /// When a message goes out, by that clock; `None` if we know too little of it.
+    pub(super) fn sent(&self, now: Instant, patience: Duration) -> Option<Sent> {
+        let patience_micros = micros(patience).try_into().unwrap_or(u32::MAX);
+        Some(Sent { clock: self.reckoned(now)?, patience_micros })
+    }
+
     /// Whether a newer reading shows that our own clock stood still in between.
     fn shows_sleep(&self, newer: Clock, now: Instant) -> bool {
         let tolerance = TOLERANCE + now.since(self.at) / DRIFT_DIVISOR + self.slack;
@@ -86,12 +92,6 @@ impl Pastry {
     /// Our clock, to be shown to others.
     pub(super) fn clock(now: Now) -> Clock {
         Clock(now.mono.as_micros())
-    }
-
-    /// When a message goes out to a node, by that node's clock; `None` if we know too little of it.
-    pub(super) fn sent(&self, now: Now, to: Id, patience: Duration) -> Option<Sent> {
-        let clock = self.peers.get(to)?.clock?.reckoned(now.mono)?;
-        Some(Sent { clock, patience_micros: micros(patience).try_into().unwrap_or(u32::MAX) })
     }
 
     /// How old a message is that says when it was sent.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::Message;
 use super::wire::decode;
@@ -13,8 +14,13 @@ use crate::time::Now;
 const INBOX_KEPT: usize = 64;
 
 impl Pastry {
-    fn handle_message(&mut self, now: Now, stream: StreamId, message: Message, out: Out<'_, '_>) {
-        let Some(&from) = self.pool.label(stream) else { return };
+    fn handle_message(
+        &mut self,
+        now: Now,
+        (stream, from): (StreamId, Contact),
+        message: Message,
+        out: Out<'_, '_>,
+    ) {
         match message {
             Message::Hello { .. } => {}
             Message::Ping { nonce, .. } => {
@@ -28,7 +34,9 @@ impl Pastry {
                 let age = self.age(now, sent);
                 self.on_route(now, from, transmission, age, envelope, out);
             }
-            Message::Ack { clock, transmissions } => self.on_acks(now, from.id, clock, &transmissions, out),
+            Message::Ack { clock, transmissions, delivered } => {
+                self.on_acks(now, from, clock, &transmissions, &delivered, out);
+            }
             Message::Nack { transmission } => self.on_nack(now, from, transmission, out),
             Message::Receipt { id, outcome, hops, path } => {
                 self.on_receipt(now, id, outcome, hops, path, out);
@@ -71,7 +79,7 @@ impl Pastry {
         messages.clear();
         messages.shrink_to(INBOX_KEPT);
         self.inbox = messages;
-        self.acknowledge(now, stream, out);
+        self.acknowledge(now, out);
         handled
     }
 
@@ -104,8 +112,10 @@ impl Pastry {
                 return Err(self.refuse(now, stream, Refusal::Reject(refusal), out));
             }
         }
+        let Some(&from) = self.pool.label(stream) else { return Ok(()) };
+        self.acks.begin(from);
         for message in messages {
-            self.handle_message(now, stream, message, out);
+            self.handle_message(now, (stream, from), message, out);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::acks::Acks;
 use super::apps::Registered;
 use super::config::{Config, ConfigError};
 use super::contact::{Contact, Incarnation, Versions};
@@ -127,8 +128,7 @@ pub struct Pastry {
     message_prefix: u64,
     messages: u64,
     stopping: Option<Instant>,
-    /// Transmissions to be acknowledged; empty between calls.
-    pub(super) acks: Vec<u64>,
+    pub(super) acks: Acks,
     /// Empty between calls; its memory is kept.
     pub(super) inbox: Vec<Message>,
     /// Empty between calls; its memory is kept.
@@ -184,7 +184,7 @@ impl Pastry {
             message_prefix: rng.next_u64(),
             messages: 0,
             stopping: None,
-            acks: Vec::new(),
+            acks: Acks::default(),
             inbox: Vec::new(),
             scratch: Vec::new(),
             counters: Counters::default(),
@@ -290,10 +290,11 @@ impl Pastry {
         }
     }
 
-    /// A number for a message of our own.
-    pub(super) fn allot_message(&mut self) -> MessageId {
+    /// A number for a message of our own, at this place among the sendings.
+    pub(super) fn allot_message(&mut self, place: u64) -> MessageId {
         self.messages += 1;
-        MessageId(u128::from(self.message_prefix) << 64 | u128::from(self.messages))
+        let number = Sendings::number(self.messages, place);
+        MessageId(u128::from(self.message_prefix) << 64 | u128::from(number))
     }
 
     pub(super) fn is_stopping(&self) -> bool {

@@ -88,6 +88,8 @@ pub enum Message {
         clock: Clock,
         /// Which transmissions; with none it only shows the clock.
         transmissions: Vec<u64>,
+        /// The messages among them that came straight from their origin and were delivered: it gets no other receipt.
+        delivered: Vec<MessageId>,
     },
     /// Did not take it: the sender tries another way.
     Nack {

@@ -18,7 +18,7 @@
 //! | `counts.rs`, `apps.rs` | what is counted; the applications |
 //! | `contact.rs`, `peers.rs`, `proximity.rs` | who is known, and how near it is |
 //! | `seats.rs` | who gets into the tables and who loses its place |
-//! | `clocks.rs` | how old a message is when it is read |
+//! | `acks.rs`, `clocks.rs` | who took a message and says so; how old a message is when it is read |
 //! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
 //! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
 //! | `window.rs` | the messages delivered last |
@@ -34,7 +34,7 @@
 //! | `Hello` | opens every connection, both ways; one of another ring is refused |
 //! | `Ping`, `Pong` | answered in every state; the time between them is how near a node is |
 //! | `Route` | acknowledged, then delivered or forwarded; a node that is still joining keeps what is its own |
-//! | `Ack`, `Nack` | the sender is free of it, or tries another way |
+//! | `Ack`, `Nack` | the sender is free of it, and if it was delivered at once its origin knows; or it tries another way |
 //! | `Receipt`, `Answer` | tell the origin what became of its message, straight |
 //! | `StateRequest`, `State` | ask for and give parts of the tables |
 //! | `Announce`, `Welcome` | a joiner wants to be known, and is |
@@ -84,6 +84,7 @@
 //! counted (PA-23); the neighbourhood set's version is not compared (PA-26); nodes that others name must answer before
 //! they get a place (PA-14); every step is acknowledged (PA-35).
 
+mod acks;
 mod apps;
 mod arrival;
 mod clocks;

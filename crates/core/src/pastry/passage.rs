@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::clocks::{Age, Clock};
+use super::clocks::Age;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
@@ -13,7 +13,7 @@ use super::wire::encode_route;
 use super::{Event, Passing, Reply, Verdict};
 use crate::id::Id;
 use crate::pool::Lost;
-use crate::tag::{RequestId, StreamId};
+use crate::tag::RequestId;
 use crate::time::Now;
 use crate::wire::Writer;
 
@@ -46,7 +46,8 @@ impl Pastry {
         }
         let once = retries == 0 && matches!(body, Body::App { ask: false, .. });
         let copies = if once { Copies::One } else { Copies::Many };
-        let (id, origin, ttl) = (self.allot_message(), self.own, self.config.ttl);
+        let id = self.allot_message(self.sendings.next());
+        let (origin, ttl) = (self.own, self.config.ttl);
         let envelope = Envelope { id, attempt: 0, key, origin, ttl, hops: 0, copies, body };
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
         self.sendings.insert(id, request, again, retries, now.mono + self.config.message_timeout);
@@ -72,12 +73,11 @@ impl Pastry {
         }
         if age == Age::Untold && envelope.copies == Copies::One {
             // PA-36b: who sent it learns our clock, and sends it again.
-            let ack = Message::Ack { clock: Self::clock(now), transmissions: Vec::new() };
-            self.send(now, from.addr, &ack, out);
+            self.show_clock(now, from.addr, out);
             self.send(now, from.addr, &Message::Nack { transmission }, out);
             return;
         }
-        self.acks.push(transmission);
+        self.acks.transmissions.push(transmission);
         if envelope.body == Body::Join {
             self.counters.joins_seen += 1;
             if envelope.origin.id == self.own.id {
@@ -97,22 +97,6 @@ impl Pastry {
             return self.end(now, &passage.envelope, Outcome::Unknown, out);
         }
         self.step(now, passage, Fresh::Yes, out);
-    }
-
-    /// Acknowledges what came by a stream, all together.
-    pub(super) fn acknowledge(&mut self, now: Now, stream: StreamId, out: Out<'_, '_>) {
-        if self.acks.is_empty() {
-            return;
-        }
-        let transmissions = core::mem::take(&mut self.acks);
-        let ack = Message::Ack { clock: Self::clock(now), transmissions };
-        if let Some(to) = self.pool.label(stream).map(|from| from.addr) {
-            self.send(now, to, &ack, out);
-        }
-        if let Message::Ack { mut transmissions, .. } = ack {
-            transmissions.clear();
-            self.acks = transmissions;
-        }
     }
 
     /// Takes the next step with a message (P-20).
@@ -160,6 +144,7 @@ impl Pastry {
     }
 
     /// The message is at its owner.
+    #[inline]
     fn arrive(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
         if !self.join.is_active() && passage.envelope.body != Body::Join {
             // PA-19: the keys are ours as soon as the ring knows us, but not before we know it. A join is answered all
@@ -213,7 +198,7 @@ impl Pastry {
                     self.counters.messages_delivered += 1;
                     out.event(Event::Delivered { id, app, key, origin, payload, hops, ask });
                 }
-                if !ask {
+                if !ask && !self.acks.confirm(id, &origin, hops) {
                     let outcome = Outcome::Delivered { by: self.own };
                     let receipt = Message::Receipt { id, outcome, hops, path: Vec::new() };
                     self.give_receipt(now, origin, receipt, out);
@@ -223,6 +208,7 @@ impl Pastry {
     }
 
     /// The message goes to another node.
+    #[inline]
     fn forward(
         &mut self,
         now: Now,
@@ -274,13 +260,13 @@ impl Pastry {
         let Some(peer) = self.peers.get(to) else {
             return self.give_up(now, &passage, Failure::NoRoute, out);
         };
-        let (addr, estimate) = (peer.contact.addr, peer.estimate);
+        let (addr, estimate, clock) = (peer.contact.addr, peer.estimate, peer.clock);
         let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
         // A long message takes long: a megabyte a second is allowed for.
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
-        let patience = estimate.timeout().unwrap_or(most / 3).clamp(least.min(most), most);
+        let patience = estimate.timeout().unwrap_or_else(|| most / 3).clamp(least.min(most), most);
         let transmission = self.relays.next();
-        let sent = self.sent(now, to, patience + long);
+        let sent = clock.and_then(|clock| clock.sent(now.mono, patience + long));
         // The envelope is changed for the next node and back again: to copy it would cost more.
         let envelope = &mut passage.envelope;
         let untouched = (envelope.ttl, envelope.hops);
@@ -305,61 +291,6 @@ impl Pastry {
         self.counters.messages_forwarded += 1;
         let timeout = if taken.connected { patience } else { (patience * 2).min(most) };
         self.relays.insert(passage, (to, last, sent.is_some()), taken, now.mono, timeout + long);
-    }
-
-    pub(super) fn on_acks(
-        &mut self,
-        now: Now,
-        from: Id,
-        clock: Clock,
-        transmissions: &[u64],
-        out: Out<'_, '_>,
-    ) {
-        if transmissions.is_empty() {
-            return self.saw_clock(now, from, clock, self.config.message_timeout, out);
-        }
-        let mut slack = None;
-        for &transmission in transmissions {
-            slack = self.on_ack(now, from, transmission).or(slack);
-        }
-        if let Some(slack) = slack {
-            self.saw_clock(now, from, clock, slack, out);
-            self.trust(now, from, out);
-        }
-    }
-
-    /// How long a transmission took that is acknowledged; `None` if it is none of ours.
-    fn on_ack(&mut self, now: Now, from: Id, transmission: u64) -> Option<Duration> {
-        if self.relays.to(transmission) != Some(from) {
-            return None;
-        }
-        let relay = self.relays.take(transmission)?;
-        if relay.connected
-            && payload_bytes(&relay.passage.envelope) < SAMPLE_BYTES_MAX
-            && let Some(peer) = self.peers.get_mut(from)
-        {
-            // P-5: every exchange tells how near a node is.
-            peer.estimate.add(now.mono.since(relay.sent));
-        }
-        Some(now.mono.since(relay.sent))
-    }
-
-    pub(super) fn on_nack(&mut self, now: Now, from: Contact, transmission: u64, out: Out<'_, '_>) {
-        if self.relays.to(transmission) != Some(from.id) {
-            // Nobody waits for the acknowledgement of a join.
-            if self.join.is_through(from.addr) {
-                self.give_up_seed(now, out);
-            }
-            return;
-        }
-        let Some(relay) = self.relays.take(transmission) else { return };
-        let mut passage = relay.passage;
-        if relay.stamped {
-            passage.tried.push(from.id);
-        }
-        passage.tries += 1;
-        self.counters.messages_rerouted += 1;
-        self.step(now, passage, Fresh::No, out);
     }
 
     /// A message was not acknowledged: it goes another way (PA-35). `certain` is that the node never saw it.
@@ -554,10 +485,8 @@ impl Pastry {
 
 /// More than an envelope needs besides its payload.
 const ENVELOPE_BYTES: usize = 512;
-/// The longest message whose acknowledgement tells how near a node is.
-const SAMPLE_BYTES_MAX: usize = 4096;
 
-fn payload_bytes(envelope: &Envelope) -> usize {
+pub(super) fn payload_bytes(envelope: &Envelope) -> usize {
     match &envelope.body {
         Body::App { payload, .. } => payload.len(),
         Body::Join | Body::Trace { .. } => 0,

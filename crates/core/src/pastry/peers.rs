@@ -35,6 +35,8 @@ pub(super) struct Peer {
 /// The peers, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peers {
+    /// Apart from the rest, because every message looks somebody up.
+    ids: Vec<Id>,
     list: Vec<Peer>,
     /// Those to route around, by id: they did not acknowledge, or `members` suspects them.
     suspected: Vec<Id>,
@@ -74,7 +76,9 @@ impl Peers {
                 if self.list.len() == self.list.capacity() {
                     // Tables grow slowly and there may be many nodes in one process: no doubling.
                     self.list.reserve_exact(16);
+                    self.ids.reserve_exact(16);
                 }
+                self.ids.insert(index, contact.id);
                 self.list.insert(index, peer);
                 index
             }
@@ -85,7 +89,9 @@ impl Peers {
 
     pub(super) fn remove(&mut self, id: Id) -> Option<Peer> {
         self.trust(id);
-        self.index(id).ok().map(|index| self.list.remove(index))
+        let index = self.index(id).ok()?;
+        self.ids.remove(index);
+        Some(self.list.remove(index))
     }
 
     /// Routes around a peer from now on; whether that is new.
@@ -122,7 +128,7 @@ impl Peers {
     }
 
     pub(super) fn ids(&self) -> impl Iterator<Item = Id> + '_ {
-        self.list.iter().map(|peer| peer.contact.id)
+        self.ids.iter().copied()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -130,6 +136,6 @@ impl Peers {
     }
 
     fn index(&self, id: Id) -> Result<usize, usize> {
-        self.list.binary_search_by_key(&id, |peer| peer.contact.id)
+        self.ids.binary_search(&id)
     }
 }

@@ -103,9 +103,14 @@ impl Probes {
         true
     }
 
+    /// Whether there is somebody to ask now.
+    pub(super) fn has_next(&self) -> bool {
+        !self.queue.is_empty() && self.waiting.len() < self.probes_max
+    }
+
     /// The next node to ask, with the number to ask under.
     pub(super) fn next(&mut self, now: Instant, timeout: Duration) -> Option<(u64, Contact)> {
-        if self.waiting.len() >= self.probes_max {
+        if !self.has_next() {
             return None;
         }
         let (contact, leaf) = self.queue.pop_front()?;

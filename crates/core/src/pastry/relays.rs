@@ -128,16 +128,23 @@ impl Relays {
         self.due = Some(self.due.map_or(due, |first| first.min(due)));
     }
 
-    /// To whom a transmission went.
-    pub(super) fn to(&self, transmission: u64) -> Option<Id> {
+    /// The message that waits for the acknowledgement of this transmission.
+    pub(super) fn get(&self, transmission: u64) -> Option<&Relay> {
         let slot = self.slots.get(transmission as u32 as usize)?;
-        let relay = slot.relay.as_ref().filter(|_| u64::from(slot.used) == transmission >> 32)?;
-        Some(relay.to)
+        slot.relay.as_ref().filter(|_| u64::from(slot.used) == transmission >> 32)
     }
 
     pub(super) fn take(&mut self, transmission: u64) -> Option<Relay> {
-        self.to(transmission)?;
+        self.get(transmission)?;
         self.vacate(transmission as u32)
+    }
+
+    /// Another node has it. Dropped where it lies: it is large, and this happens to every message.
+    pub(super) fn end(&mut self, transmission: u64) {
+        if self.get(transmission).is_some() {
+            self.slots[transmission as u32 as usize].relay = None;
+            self.vacated(transmission as u32);
+        }
     }
 
     /// Those that were not acknowledged in time. If we look later than `grace` after that, it is we who stood still, and
@@ -204,14 +211,18 @@ impl Relays {
     }
 
     fn vacate(&mut self, slot: u32) -> Option<Relay> {
-        let at = self.slots.get_mut(slot as usize)?;
-        let relay = at.relay.take()?;
+        let relay = self.slots.get_mut(slot as usize)?.relay.take()?;
+        self.vacated(slot);
+        Some(relay)
+    }
+
+    fn vacated(&mut self, slot: u32) {
+        let at = &mut self.slots[slot as usize];
         at.used = at.used.wrapping_add(1);
         self.free.push(slot);
         if self.free.len() == self.slots.len() {
             self.due = None;
         }
-        Some(relay)
     }
 }
 
@@ -241,7 +252,7 @@ mod tests {
         assert!(first != second && !relays.has_room());
         assert!(relays.take(first).is_some() && relays.take(first).is_none());
         let third = insert(&mut relays, 0);
-        assert!(third != first && relays.to(first).is_none(), "the slot is another's by now");
+        assert!(third != first && relays.get(first).is_none(), "the slot is another's by now");
         assert!(relays.take(UNTRACKED).is_none());
         assert!(relays.take(third).is_some() && relays.take(second).is_some());
         assert_eq!(relays.deadline(), None);

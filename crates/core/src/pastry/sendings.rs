@@ -18,10 +18,16 @@ pub(super) struct Sending {
     due: Instant,
 }
 
-/// Something numbered by message that ends by itself in time.
+/// How many bits of a message's number name its place among the sendings.
+const PLACE_BITS: u32 = 20;
+/// The place of a message that is no sending.
+pub(super) const NO_PLACE: u64 = (1 << PLACE_BITS) - 1;
+
+/// The messages of our own under way. The number of each names its place, so its receipt finds it at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sendings {
-    list: BTreeMap<MessageId, Sending>,
+    places: Vec<Option<(MessageId, Sending)>>,
+    free: Vec<u32>,
     /// All have the same time, so the oldest ends first. Those that ended otherwise are dropped when they are first.
     order: VecDeque<(Instant, MessageId)>,
     sendings_max: usize,
@@ -29,13 +35,25 @@ pub(super) struct Sendings {
 
 impl Sendings {
     pub(super) fn new(sendings_max: usize) -> Self {
-        Self { list: BTreeMap::new(), order: VecDeque::new(), sendings_max }
+        let sendings_max = sendings_max.min(NO_PLACE as usize);
+        Self { places: Vec::new(), free: Vec::new(), order: VecDeque::new(), sendings_max }
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.list.len() < self.sendings_max
+        self.places.len() - self.free.len() < self.sendings_max
     }
 
+    /// The place that the next one will have.
+    pub(super) fn next(&self) -> u64 {
+        self.free.last().map_or(self.places.len() as u64, |place| u64::from(*place))
+    }
+
+    /// The number of a message: the `count`th of this life, at this place.
+    pub(super) fn number(count: u64, place: u64) -> u64 {
+        count << PLACE_BITS | place
+    }
+
+    /// Takes in a message whose number names the [next](Sendings::next) place.
     pub(super) fn insert(
         &mut self,
         id: MessageId,
@@ -44,16 +62,23 @@ impl Sendings {
         retries: u8,
         due: Instant,
     ) {
-        self.list.insert(id, Sending { request, again, retries, due });
+        debug_assert_eq!(place(id) as u64, self.next(), "a place is taken in turn");
+        let sending = Some((id, Sending { request, again, retries, due }));
+        match self.free.pop() {
+            Some(place) => self.places[place as usize] = sending,
+            None => self.places.push(sending),
+        }
         self.order.push_back((due, id));
     }
 
     pub(super) fn contains(&self, id: MessageId) -> bool {
-        self.list.contains_key(&id)
+        self.get(id).is_some()
     }
 
     pub(super) fn take(&mut self, id: MessageId) -> Option<Sending> {
-        let sending = self.list.remove(&id)?;
+        self.get(id)?;
+        let (_, sending) = self.places[place(id)].take()?;
+        self.free.push(place(id) as u32);
         self.drop_ended();
         Some(sending)
     }
@@ -69,26 +94,38 @@ impl Sendings {
     /// Ends all of them.
     pub(super) fn drain(&mut self) -> Vec<Sending> {
         self.order.clear();
-        core::mem::take(&mut self.list).into_values().collect()
+        self.free.clear();
+        self.places.drain(..).flatten().map(|(_, sending)| sending).collect()
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.order.front().map(|(due, _)| *due)
     }
 
+    fn get(&self, id: MessageId) -> Option<&Sending> {
+        let (at, sending) = self.places.get(place(id))?.as_ref()?;
+        (*at == id).then_some(sending)
+    }
+
     /// Keeps the invariant that the first in the order waits. Of those behind it at most as many have ended as there is
     /// room for: then the order is made anew.
     fn drop_ended(&mut self) {
-        let list = &self.list;
-        let waits =
-            |(due, id): &(Instant, MessageId)| list.get(id).is_some_and(|sending| sending.due == *due);
-        while self.order.front().is_some_and(|first| !waits(first)) {
+        while let Some(&(due, id)) = self.order.front()
+            && self.get(id).is_none_or(|sending| sending.due != due)
+        {
             self.order.pop_front();
         }
         if self.order.len() > 2 * self.sendings_max {
-            self.order.retain(waits);
+            let mut order = core::mem::take(&mut self.order);
+            order.retain(|(due, id)| self.get(*id).is_some_and(|sending| sending.due == *due));
+            self.order = order;
         }
     }
+}
+
+/// The place that a number names.
+fn place(id: MessageId) -> usize {
+    (id.0 as u64 & NO_PLACE) as usize
 }
 
 /// A question put to an application here.

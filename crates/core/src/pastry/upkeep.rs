@@ -46,6 +46,9 @@ impl Pastry {
 
     /// Sends the probes that wait, as many as may be under way.
     pub(super) fn ask_candidates(&mut self, now: Now, out: Out<'_, '_>) {
+        if !self.probes.has_next() {
+            return;
+        }
         let timeout = self.config.network_timeout / 3;
         while let Some((nonce, contact)) = self.probes.next(now.mono, timeout) {
             self.counters.probes_sent += 1;

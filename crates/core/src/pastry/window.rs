@@ -5,43 +5,49 @@
 
 use super::message::MessageId;
 
-const NONE: u32 = u32::MAX;
+/// Small, so that the whole window stays in the processor's cache; it bounds the window.
+type Index = u16;
+
+const NONE: Index = Index::MAX;
 /// The first table; it doubles as it fills.
 const HEADS_LEAST: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     key: u64,
-    /// The newest entry of each chain; as many as a power of two.
-    heads: Vec<u32>,
-    /// In a ring once it is full: the oldest is overwritten.
-    entries: Vec<Entry>,
+    /// The newest entry of each chain; a power of two of them, at least twice as many as entries: most chains are empty,
+    /// and a new number is known as new at the first look.
+    heads: Vec<Index>,
+    links: Vec<Link>,
+    /// In a ring once it is full: the oldest is overwritten. Apart from the links, because only a number that looks
+    /// familiar is looked up here.
+    ids: Vec<MessageId>,
     oldest: usize,
     window_max: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    id: MessageId,
-    next: u32,
+struct Link {
+    /// Of the hash.
+    tag: u16,
+    next: Index,
 }
 
 impl Window {
     pub(super) fn new(key: u64, window_max: usize) -> Self {
-        let window_max = window_max.min(NONE as usize);
-        Self { key: key | 1, heads: Vec::new(), entries: Vec::new(), oldest: 0, window_max }
+        let (heads, links, ids) = (Vec::new(), Vec::new(), Vec::new());
+        Self { key: key | 1, heads, links, ids, oldest: 0, window_max: window_max.min(NONE as usize) }
     }
 
     pub(super) fn contains(&self, id: MessageId) -> bool {
-        if self.heads.is_empty() {
-            return false;
-        }
-        let mut at = self.heads[self.chain(id)];
-        while let Some(entry) = self.entries.get(at as usize) {
-            if entry.id == id {
+        let hash = self.hash(id);
+        let tag = tag(hash);
+        let mut at = self.heads.get(self.chain(hash)).copied().unwrap_or(NONE);
+        while let Some(link) = self.links.get(at as usize) {
+            if link.tag == tag && self.ids[at as usize] == id {
                 return true;
             }
-            at = entry.next;
+            at = link.next;
         }
         false
     }
@@ -54,52 +60,63 @@ impl Window {
         if self.contains(id) {
             return false;
         }
-        if self.entries.len() < self.window_max {
-            if self.entries.len() == self.heads.len() {
+        if self.ids.len() < self.window_max {
+            if 2 * self.ids.len() >= self.heads.len() {
                 self.grow();
             }
-            self.entries.push(Entry { id, next: NONE });
-            self.link(self.entries.len() - 1);
+            self.ids.push(id);
+            self.links.push(Link { tag: 0, next: NONE });
+            self.link(self.ids.len() - 1);
         } else {
             self.unlink(self.oldest);
-            self.entries[self.oldest].id = id;
+            self.ids[self.oldest] = id;
             self.link(self.oldest);
             self.oldest = (self.oldest + 1) % self.window_max;
         }
         true
     }
 
-    fn chain(&self, id: MessageId) -> usize {
+    fn hash(&self, id: MessageId) -> u64 {
         let folded = (id.0 >> 64) as u64 ^ (id.0 as u64).rotate_left(32);
         let product = u128::from(folded ^ self.key) * u128::from(self.key);
-        ((product >> 64) as u64 ^ product as u64) as usize & (self.heads.len() - 1)
+        (product >> 64) as u64 ^ product as u64
+    }
+
+    fn chain(&self, hash: u64) -> usize {
+        hash as usize & self.heads.len().wrapping_sub(1)
     }
 
     fn grow(&mut self) {
         self.heads = vec![NONE; (self.heads.len() * 2).max(HEADS_LEAST)];
-        (0..self.entries.len()).for_each(|at| self.link(at));
+        (0..self.ids.len()).for_each(|at| self.link(at));
     }
 
     fn link(&mut self, at: usize) {
-        let chain = self.chain(self.entries[at].id);
-        self.entries[at].next = core::mem::replace(&mut self.heads[chain], at as u32);
+        let hash = self.hash(self.ids[at]);
+        let chain = self.chain(hash);
+        let next = core::mem::replace(&mut self.heads[chain], at as Index);
+        self.links[at] = Link { tag: tag(hash), next };
     }
 
     fn unlink(&mut self, at: usize) {
-        let (chain, next) = (self.chain(self.entries[at].id), self.entries[at].next);
+        let (chain, next) = (self.chain(self.hash(self.ids[at])), self.links[at].next);
         let mut before = self.heads[chain];
-        if before == at as u32 {
+        if before == at as Index {
             self.heads[chain] = next;
             return;
         }
-        while let Some(entry) = self.entries.get_mut(before as usize) {
-            if entry.next == at as u32 {
-                entry.next = next;
+        while let Some(link) = self.links.get_mut(before as usize) {
+            if link.next == at as Index {
+                link.next = next;
                 return;
             }
-            before = entry.next;
+            before = link.next;
         }
     }
+}
+
+fn tag(hash: u64) -> u16 {
+    (hash >> 48) as u16
 }
 
 #[cfg(test)]

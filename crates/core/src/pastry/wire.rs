@@ -64,11 +64,13 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
             w.u64(clock.0);
         }
         Message::Route { transmission, sent, envelope } => put_route(w, *transmission, *sent, envelope),
-        Message::Ack { clock, transmissions } => {
+        Message::Ack { clock, transmissions, delivered } => {
             w.u8(kind::ACK);
             w.u64(clock.0);
             w.u16(transmissions.len() as u16);
             transmissions.iter().for_each(|transmission| w.u64(*transmission));
+            w.u16(delivered.len() as u16);
+            delivered.iter().for_each(|id| w.u128(id.0));
         }
         Message::Nack { transmission } => {
             w.u8(kind::NACK);
@@ -266,7 +268,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
             clock: Clock(r.u64()?),
         },
         kind::ROUTE => Message::Route { transmission: r.u64()?, sent: sent(r)?, envelope: envelope(r)? },
-        kind::ACK => Message::Ack { clock: Clock(r.u64()?), transmissions: transmissions(r)? },
+        kind::ACK => {
+            let (clock, transmissions) = (Clock(r.u64()?), numbers(r, Reader::u64)?);
+            Message::Ack { clock, transmissions, delivered: numbers(r, |r| r.u128().map(MessageId))? }
+        }
         kind::NACK => Message::Nack { transmission: r.u64()? },
         kind::RECEIPT => {
             Message::Receipt { id: MessageId(r.u128()?), outcome: outcome(r)?, hops: r.u8()?, path: path(r)? }
@@ -302,8 +307,11 @@ fn sent(r: &mut Reader<'_>) -> Result<Option<Sent>, DecodeError> {
     }
 }
 
-fn transmissions(r: &mut Reader<'_>) -> Result<Vec<u64>, DecodeError> {
-    (0..r.u16()?).map(|_| r.u64()).collect()
+fn numbers<'a, T>(
+    r: &mut Reader<'a>,
+    number: impl Fn(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    (0..r.u16()?).map(|_| number(r)).collect()
 }
 
 fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {

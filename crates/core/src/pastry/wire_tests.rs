@@ -140,8 +140,11 @@ fn any_message() -> impl Strategy<Value = Message> {
         ),
         (any::<u64>(), any_sent(), any_envelope())
             .prop_map(|(transmission, sent, envelope)| Message::Route { transmission, sent, envelope }),
-        any::<(u64, Vec<u64>)>()
-            .prop_map(|(clock, transmissions)| Message::Ack { clock: Clock(clock), transmissions }),
+        any::<(u64, Vec<u64>, Vec<u128>)>().prop_map(|(clock, transmissions, delivered)| Message::Ack {
+            clock: Clock(clock),
+            transmissions,
+            delivered: delivered.into_iter().map(MessageId).collect()
+        }),
         any::<u64>().prop_map(|transmission| Message::Nack { transmission }),
         (any::<(u128, u8)>(), any_outcome(), any_path()).prop_map(|((id, hops), outcome, path)| {
             Message::Receipt { id: MessageId(id), outcome, hops, path }

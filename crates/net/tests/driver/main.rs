@@ -6,6 +6,7 @@
 )]
 
 mod datagrams;
+mod lanes;
 mod life;
 mod pings;
 mod puppet;

@@ -129,12 +129,10 @@ impl Members {
 
     fn one(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
         let summary = self.summarise(measure, verdict::announce_seed(&self.common, json)?)?;
-        let mut out = stdout().lock();
         if json {
-            serde_json::to_writer(&mut out, &summary)?;
-            writeln!(out)?;
+            verdict::tell_json(&summary)?;
         } else {
-            write!(out, "{summary}")?;
+            write!(stdout().lock(), "{summary}")?;
         }
         Ok(if summary.converged { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -161,8 +159,7 @@ impl Members {
         for row in rows {
             let (preset, summary) = row?;
             if json {
-                serde_json::to_writer(&mut out, &summary)?;
-                writeln!(out)?;
+                verdict::tell_json(&summary)?;
                 continue;
             }
             writeln!(

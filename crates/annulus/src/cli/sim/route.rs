@@ -128,13 +128,7 @@ impl Route {
             json,
             |seed, _| storm.run(seed),
             |report| {
-                let mut out = stdout().lock();
-                if json {
-                    serde_json::to_writer(&mut out, &report)?;
-                    writeln!(out)?;
-                } else {
-                    tell_storm(&report, &mut out)?;
-                }
+                if json { verdict::tell_json(&report) } else { tell_storm(&report, &mut stdout().lock()) }?;
                 Ok(report.ok)
             },
         )
@@ -157,13 +151,7 @@ impl Route {
             json,
             |seed, lines| experiment.run(seed, lines),
             |report| {
-                let mut out = stdout().lock();
-                if json {
-                    serde_json::to_writer(&mut out, &report)?;
-                    writeln!(out)?;
-                } else {
-                    tell(&report, &mut out)?;
-                }
+                if json { verdict::tell_json(&report) } else { tell(&report, &mut stdout().lock()) }?;
                 let phases = [Some(&report.quiet), report.during.as_ref(), report.after.as_ref()];
                 Ok(phases.into_iter().flatten().all(|phase| phase.wrong + phase.lost + phase.twice == 0))
             },

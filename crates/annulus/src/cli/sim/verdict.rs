@@ -8,6 +8,7 @@ use std::thread::available_parallelism;
 
 use annulus_sim::{Lines, Report, Scenario, Violation};
 use anyhow::Context;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::common::Common;
@@ -112,7 +113,8 @@ pub(super) fn lines(common: &Common) -> anyhow::Result<Lines> {
     })
 }
 
-pub(super) fn tell_json(report: &Report) -> anyhow::Result<()> {
+/// As one line of JSON.
+pub(super) fn tell_json(report: &impl Serialize) -> anyhow::Result<()> {
     let mut out = stdout().lock();
     serde_json::to_writer(&mut out, report)?;
     Ok(writeln!(out)?)

@@ -163,7 +163,11 @@ fn rows_cells_and_versions_that_cannot_be_do_no_harm() {
         },
         Message::Announce { seen: Some(absurd), versions: absurd, tables },
         Message::Welcome { versions: absurd },
-        Message::Ack { clock: Clock(u64::MAX), transmissions: vec![0, u64::MAX] },
+        Message::Ack {
+            clock: Clock(u64::MAX),
+            transmissions: vec![0, u64::MAX],
+            delivered: vec![MessageId(0)],
+        },
         Message::Receipt { id: MessageId(1), outcome: Outcome::Unknown, hops: 255, path: vec![] },
     ];
     for message in said {

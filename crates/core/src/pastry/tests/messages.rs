@@ -59,6 +59,20 @@ fn n_6_route_sends_to_the_owner_of_the_key() {
 }
 
 #[test]
+fn pa_35a_the_acknowledgement_of_a_delivery_to_its_origin_is_the_receipt() {
+    let mut group = Group::ring(2, 1, &small());
+    group.run(30 * SECOND);
+    let key = group.members[1].pastry.own().id;
+    let frames = |group: &Group| group.members[1].pastry.counted().frames_sent;
+    let before = frames(&group);
+    let requests = [0; 3].map(|_| group.command(0, route(key, 0)));
+    group.run(SECOND / 10);
+    let delivered = Reply::Delivered { by: group.members[1].pastry.own(), hops: 1 };
+    assert!(requests.iter().all(|&request| group.reply(0, request) == Some(&delivered)));
+    assert!(frames(&group) - before <= 3, "no receipts beside the acknowledgements");
+}
+
+#[test]
 fn n_7_deliver_happens_once_and_at_the_owner() {
     let mut group = Group::ring(30, 1, &small());
     let (from, key, way) = long_way(&group);

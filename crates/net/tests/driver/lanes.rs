@@ -1,0 +1,57 @@
+//! Many commands under way at once.
+
+use annulus_net::{Lane, Options, Stopped, TryCommandError};
+
+use crate::puppet::{Do, Puppet, Stage, guard, patient};
+
+async fn next(lane: &mut Lane<Puppet>) -> Option<(u64, Result<(), Stopped>)> {
+    guard(lane.next()).await.map(|(number, reply)| (number, reply.map(|_| ())))
+}
+
+#[tokio::test]
+async fn every_command_of_a_lane_has_its_reply() {
+    let stage = Stage::new(Puppet::default(), Options { commands_max: 4, requests_max: 3, ..patient() });
+    let mut lane = stage.handle.lane(10);
+    assert_eq!(next(&mut lane).await, None, "none is under way");
+    let mut replied = Vec::new();
+    for number in 0..100 {
+        if !lane.has_room() {
+            let full = lane.give(Vec::new()).await;
+            assert!(matches!(full, Err(TryCommandError::Full(_))));
+            replied.extend(next(&mut lane).await);
+        }
+        assert_eq!(guard(lane.give(Vec::new())).await.unwrap(), number);
+    }
+    while let Some(reply) = next(&mut lane).await {
+        replied.push(reply);
+    }
+    assert_eq!(replied, (0..100).map(|number| (number, Ok(()))).collect::<Vec<_>>());
+    assert_eq!(stage.counters().await.commands, 100);
+}
+
+#[tokio::test]
+async fn a_lane_hears_of_the_end() {
+    let stage = Stage::plain();
+    let mut lane = stage.handle.lane(4);
+    guard(lane.give(vec![Do::Ignore])).await.unwrap();
+    guard(lane.give(Vec::new())).await.unwrap();
+    assert_eq!(next(&mut lane).await, Some((1, Ok(()))), "the first never has a reply");
+    stage.handle.abort();
+    assert_eq!(next(&mut lane).await, Some((0, Err(Stopped))));
+    assert_eq!(next(&mut lane).await, None);
+    guard(stage.handle.ended()).await;
+    assert!(matches!(lane.give(Vec::new()).await, Err(TryCommandError::Stopped(_))));
+}
+
+#[tokio::test]
+async fn who_waits_behind_a_lane_that_is_dropped_has_room_again() {
+    let stage = Stage::new(Puppet::default(), Options { requests_max: 2, ..patient() });
+    let mut lane = stage.handle.lane(2);
+    for _ in 0..2 {
+        guard(lane.give(vec![Do::Ignore])).await.unwrap();
+    }
+    let waits = stage.handle.try_command(Vec::new()).unwrap();
+    while guard(stage.handle.counters()).await.unwrap().driver.commands < 2 {}
+    drop(lane);
+    guard(waits.reply()).await.unwrap();
+}
