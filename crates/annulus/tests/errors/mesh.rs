@@ -55,7 +55,7 @@ fn a_mesh_that_cannot_work_says_why() {
 }
 
 #[test]
-fn a_message_that_cannot_be_sent_or_read_says_why() {
+fn who_has_no_mesh_is_told_so() {
     let idle = Agent::start(&["--services", ""]);
     let http = idle.http().to_string();
     let nid = "7".repeat(64);
@@ -67,6 +67,10 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
     red.stdout(&["join", &format!("{}:7946", alone.ip)]);
     let without = ["mesh", "send", "red", "/dev/null", "--agent", &alone.http().to_string()];
     assert_fails(&without, "the member … does not run mesh", 1);
+}
+
+#[test]
+fn a_message_that_cannot_be_sent_or_read_says_why() {
     let agent = Agent::start(&["--services", "mesh", "--set", "mesh.quota=1048576"]);
     let http = agent.http().to_string();
     let dir = tempfile::tempdir().unwrap();
