@@ -24,7 +24,8 @@ pub(super) struct Again {
 impl Mesh {
     /// A message has been handed on and would leave the queue: it stays if a receipt of it can still come. True if so.
     pub(super) fn keep_for_receipt(&mut self, now: Now, line: Line) -> bool {
-        let is_crowded = self.queue.is_half_full();
+        // What must wait goes before what may.
+        let is_crowded = self.queue.is_half_full() || self.shelf.is_half_pinned();
         let Some(entry) = self.queue.get_mut(line) else { return false };
         let is_awaited = entry.outbox.is_some_and(|number| self.post.is_awaited(number));
         if !is_awaited || !entry.is_stored || is_crowded {

@@ -64,7 +64,10 @@ impl Mesh {
                 }
                 None if is_for_people => self.wait_outside(now, message, key, out),
                 // A block of a file that is not in the store has not come: it will be sent again.
-                None => self.counters.unsaved += 1,
+                None => {
+                    self.counters.unsaved += 1;
+                    out.event(Event::StoreFailed { fault: StoreFault::Full });
+                }
             };
         }
         let received = is_for_people.then(|| Received {
@@ -114,6 +117,7 @@ impl Mesh {
         }
         match (read_form(message.data()), received) {
             (Form::Plain(_) | Form::Ask { .. }, Some(_)) if fault.is_some() => {
+                self.doorstep.is_stuck = true;
                 self.wait_outside(now, message.clone(), key, out);
             }
             (Form::Plain(_) | Form::Ask { .. }, Some(received)) => {
@@ -146,6 +150,7 @@ impl Mesh {
     /// A message that people read: into the inbox, told, and confirmed if its sender asked for it.
     fn for_people(&mut self, now: Now, message: &Message, received: Received, out: Out<'_, '_>) {
         self.counters.messages_delivered += 1;
+        self.doorstep.is_stuck = false;
         self.put_received(received, out);
         out.event(Event::MessageReceived { message: received, data: message.clone().into() });
         if matches!(read_form(message.data()), Form::Ask { .. }) && message.sender != self.own {

@@ -16,7 +16,7 @@ use crate::time::{Instant, Now};
 
 /// The most messages that wait; their bytes are at most half of `memory_bytes_max`, or one message.
 const WAITING_MAX: usize = 1024;
-/// How often it is looked whether there is room, and how many are tried then: the disk may be what is full.
+/// How often it is looked whether there is room, and how many are tried then.
 const PAUSE: Duration = Duration::from_secs(1);
 const TRIED_MAX: usize = 16;
 
@@ -32,6 +32,8 @@ struct Guest {
 pub(super) struct Doorstep {
     waiting: VecDeque<Guest>,
     bytes: usize,
+    /// The disk failed last: one message at a time finds out whether it still does.
+    pub(super) is_stuck: bool,
 }
 
 impl Doorstep {
@@ -85,13 +87,13 @@ impl Mesh {
 
     /// Lets in those for whom there is room, those who have waited longest first.
     pub(super) fn open_door(&mut self, now: Now, out: Out<'_, '_>) {
+        let tries = if self.doorstep.is_stuck { 1 } else { TRIED_MAX };
         let mut tried = 0;
         for _ in 0..self.doorstep.len() {
             let Some(guest) = self.doorstep.pop() else { break };
             if guest.until <= now.mono {
                 self.counters.expired += 1;
-            } else if tried < TRIED_MAX && self.shelf.could_take(guest.key, guest.message.data().len() as u64)
-            {
+            } else if tried < tries && self.shelf.could_take(guest.key, guest.message.data().len() as u64) {
                 tried += 1;
                 self.deliver(now, guest.message, guest.key, None, out);
             } else {

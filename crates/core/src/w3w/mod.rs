@@ -331,7 +331,7 @@ pub struct Status {
     pub inbox: usize,
     /// Lines in the outbox.
     pub outbox: usize,
-    /// Messages that wait.
+    /// Messages that wait for a peer, for their recipient or for their receipt.
     pub waiting: usize,
     /// Messages remembered as seen.
     pub seen: usize,

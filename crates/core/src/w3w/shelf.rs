@@ -98,6 +98,12 @@ impl Shelf {
         self.has(key) || (self.bytes - self.loose_bytes + bytes <= self.bytes_max && pinned < self.blocks_max)
     }
 
+    /// Whether so much is waited for that nothing more should be that need not.
+    pub(super) fn is_half_pinned(&self) -> bool {
+        let pinned = self.blocks.len() - self.loose.len();
+        (self.bytes - self.loose_bytes) * 2 > self.bytes_max || pinned * 2 > self.blocks_max
+    }
+
     /// Takes away the oldest unpinned block if its time is over.
     pub(super) fn take_expired(&mut self, now: Instant) -> Option<Key> {
         let &(until, key) = self.loose.first()?;

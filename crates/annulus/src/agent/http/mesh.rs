@@ -58,7 +58,7 @@ struct MeshStatus {
     inbox: usize,
     /// Messages in the outbox.
     outbox: usize,
-    /// Messages that wait here for a peer.
+    /// Messages that wait here for a peer, for their recipient or for their receipt.
     waiting: usize,
     /// Messages remembered as seen.
     seen: usize,

@@ -154,3 +154,14 @@ fn what_is_kept_for_its_receipt_goes_to_nobody_but_its_recipient() {
     let recipient = desk.call(0x30);
     assert_eq!(desk.messages(recipient).len(), 1);
 }
+
+#[test]
+fn what_need_not_be_kept_for_its_receipt_makes_room() {
+    let mut desk = Desk::new(&Config { quota_bytes: 60, ..config() });
+    let stream = desk.call(0x10);
+    desk.rig.command(Command::Send { to: nid(0x10), data: b"please".to_vec(), receipt: true });
+    desk.take_all(stream);
+    assert_eq!(desk.rig.machine.waiting(), 0, "it takes more than half of the quota");
+    desk.send(nid(0x10), &[7; 50]);
+    assert!(desk.has("Reply 2 Sent"));
+}
