@@ -142,6 +142,10 @@ impl<A: Application> Jitterbug<A> {
     pub(super) fn lead(&mut self, now: Now, restored: Option<Restored>, out: Out<'_, '_, A>) {
         self.counters.tenures += 1;
         let renew_timeout = self.renew();
+        // Nobody took it after a hold: the hold is no part of the way round, short as it is.
+        if matches!(self.state, State::Leader(_)) && self.held_already() {
+            self.loops.held_until(now.mono);
+        }
         if let Some(took) = self.loops.begin(now.mono, renew_timeout / 2) {
             let (took_micros, renew_timeout_micros) = (micros(took), micros(renew_timeout));
             out.event(Event::LoopSlow { took_micros, renew_timeout_micros });

@@ -33,11 +33,16 @@ impl Loops {
     pub(super) fn begin(&mut self, now: Instant, slow: Duration) -> Option<Duration> {
         self.first.get_or_insert(now);
         let held_elsewhere = core::mem::take(&mut self.held_elsewhere);
-        let took = now.since(self.last.replace(now)?).saturating_sub(core::mem::take(&mut self.held));
+        let held = core::mem::take(&mut self.held);
+        let took = now.since(self.last.replace(now)?).saturating_sub(held);
         if held_elsewhere {
             return None;
         }
-        // What is over twice the usual is time in which the token was lost.
+        // What is over twice the usual is time in which the token was lost. A loop with a hold in it is not usual.
+        if !held.is_zero() {
+            let was_slow = core::mem::replace(&mut self.slow, took > slow);
+            return (self.slow && !was_slow).then_some(took);
+        }
         if self.mean_micros > 0 && micros(took) > 2 * self.mean_micros {
             self.lost_micros += micros(took) - self.mean_micros;
         } else if self.mean_micros == 0 {

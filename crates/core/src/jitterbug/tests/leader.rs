@@ -195,6 +195,19 @@ fn ja_47_a_hold_is_no_slow_loop() {
 }
 
 #[test]
+fn ja_47_a_hold_of_one_who_is_alone_is_no_slow_loop_either() {
+    let mut rig = leader();
+    let hold = rig.command(Command::Hold { limit: 60 * SECOND });
+    rig.advance(20 * SECOND);
+    rig.command(Command::Release { hold });
+    rig.advance(SECOND);
+    assert!(has(&rig, "TokenReleased") && !has(&rig, "LoopSlow"), "{:#?}", rig.log);
+    rig.sleep(6 * SECOND);
+    rig.wake();
+    assert!(has(&rig, "LoopSlow"), "but a node that stood still is: {:#?}", rig.log);
+}
+
+#[test]
 fn ja_52_who_has_left_does_not_come_back_for_the_token() {
     let mut rig = leader();
     rig.stop();
