@@ -91,6 +91,8 @@ impl Mesh {
         let delivery =
             Delivery { message, key, is_new, is_shelved, is_part, received, evicted, confirms, request };
         self.delivering_bytes += delivery.message.body().len();
+        let seen = SeenKey::new(delivery.message.sender, delivery.message.recipient, key);
+        self.delivering.insert(seen);
         self.save(now, Saving::Deliver(Box::new(delivery)), out);
     }
 
@@ -103,6 +105,7 @@ impl Mesh {
         out: Out<'_, '_>,
     ) {
         let Delivery { message, key, received, request, is_shelved, confirms, .. } = delivery;
+        self.delivering.remove(&SeenKey::new(message.sender, message.recipient, key));
         if let (Some(fault), Some((request, _))) = (fault, request) {
             self.received.forget(SeenKey::new(message.sender, message.recipient, key));
             return out.reply(request, Reply::StoreFailed { fault });
@@ -158,6 +161,23 @@ impl Mesh {
             self.send_form(now, message.sender, &receipt, out);
         }
         self.knock(now);
+    }
+
+    /// A sender gives us again what we have: our receipt was lost, for we died before it was on its way. What is not safe
+    /// yet is confirmed when it is.
+    pub(super) fn confirm_again(
+        &mut self,
+        now: Now,
+        message: &Message,
+        key: Key,
+        seen: SeenKey,
+        out: Out<'_, '_>,
+    ) {
+        let is_asked = matches!(read_form(message.data()), Form::Ask { .. });
+        if is_asked && !self.delivering.contains(&seen) && !self.doorstep.has(message.sender, key) {
+            let receipt = Form::Receipt { key, received_at: now.wall.as_seconds() };
+            self.send_form(now, message.sender, &receipt, out);
+        }
     }
 
     /// Which message of ours this says to be safe at its recipient.

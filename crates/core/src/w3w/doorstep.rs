@@ -11,7 +11,7 @@ use super::Event;
 use super::alarms::Alarm;
 use super::machine::{Mesh, Out};
 use super::message::{Message, SeenKey};
-use super::nid::Key;
+use super::nid::{Key, Nid};
 use crate::time::{Instant, Now};
 
 /// The most messages that wait; their bytes are at most half of `memory_bytes_max`, or one message.
@@ -43,6 +43,11 @@ impl Doorstep {
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether this message waits here.
+    pub(super) fn has(&self, sender: Nid, key: Key) -> bool {
+        self.waiting.iter().any(|guest| guest.key == key && guest.message.sender == sender)
     }
 
     fn push(&mut self, guest: Guest) {

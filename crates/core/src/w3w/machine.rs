@@ -111,6 +111,8 @@ pub struct Mesh {
     pub(super) doorstep: Doorstep,
     pub(super) ops_begun: u64,
     pub(super) delivering_bytes: usize,
+    /// Messages for us that are being saved.
+    pub(super) delivering: BTreeSet<SeenKey>,
     /// The one peer that may send while memory is short.
     pub(super) favoured: Option<StreamId>,
     /// Whether credit was held back.
@@ -165,6 +167,7 @@ impl Mesh {
             doorstep: Doorstep::default(),
             ops_begun: 0,
             delivering_bytes: 0,
+            delivering: BTreeSet::new(),
             favoured: None,
             is_owing: false,
             loading: None,

@@ -31,6 +31,9 @@ impl Mesh {
         self.remind(now);
         if !is_new {
             self.counters.duplicates += 1;
+            if is_ours && from == message.sender {
+                self.confirm_again(now, &message, key, seen, out);
+            }
         } else if is_ours {
             self.deliver(now, message, key, None, out);
         } else {

@@ -55,7 +55,12 @@ fn ma_46a_what_finds_no_room_is_not_told_nor_confirmed_and_comes_in_once_when_th
     assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "told and confirmed");
     desk.message(stream, &second);
     desk.rig.advance(10 * SECOND);
-    assert_eq!(received(&desk), 2, "once");
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "once");
+    desk.message(stream, &second);
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 3), "who asks again missed the receipt");
+    let other = desk.call(0x50);
+    desk.message(other, &second);
+    assert!(desk.messages(other).is_empty(), "a copy on another way is no question");
     desk.rig.command(Command::Inbox { from: 0 });
     assert!(desk.has("number: 1") && !desk.has("number: 2"), "no number is skipped");
 }
