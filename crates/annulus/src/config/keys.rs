@@ -50,6 +50,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("token.loose_prob_base", Kind::Number(2, 1_000_000), "", "The token is dropped once in so many loops, so that two rings find each other; that of the preset if not set."),
     key("token.pace", Kind::Duration, "", "How long every node has the token at least; that of the preset if not set."),
     key("route.port", Kind::Number(0, 65_535), "22001", "The TCP and UDP port of route."),
+    key("route.advertise", Kind::Addr, "", "Where others reach route of this node; where it is bound if not set."),
     key("route.seeds", Kind::Addrs, "", "Nodes that run route, to join through; without any this node is the first of its ring."),
     key("route.ring", Kind::Text, "annulus", "The name of the ring; nodes of other names are refused."),
     key("route.apps", Kind::Text, "", "The names of the applications that run here, with commas; the one without a name always does."),

@@ -53,6 +53,11 @@ impl ApiError {
         )
     }
 
+    /// This node is in no ring yet.
+    pub(crate) fn not_joined(message: String, hint: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_joined", message, hint)
+    }
+
     /// The service was not asked to run here.
     pub(crate) fn no_service(name: &str) -> Self {
         Self::new(

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody};
-use super::route::{ask as ask_machine, key_of, not_done};
+use super::route::{ask as ask_machine, key_of, not_done, route_from};
 use crate::agent::mailbox::Letter;
 use crate::agent::services;
 
@@ -61,6 +61,7 @@ struct SendAnswer {
     (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
     (status = 413, description = "It is too long.", body = ErrorBody),
     (status = 502, description = "It was not delivered.", body = ErrorBody),
+    (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "It is not known whether it was delivered.", body = ErrorBody),
 ))]
 async fn send(
@@ -73,7 +74,7 @@ async fn send(
         payload: payload(&request.payload_base64)?,
         retries: request.retries.unwrap_or(0),
     };
-    match ask_machine(&api, command).await? {
+    match route_from(&api, command).await? {
         pastry::Reply::Delivered { by, hops } => {
             Ok(Json(SendAnswer { delivered_to: by.id, addr: by.addr, hops }))
         }
@@ -101,6 +102,7 @@ struct AskAnswer {
     (status = 200, description = "The answer.", body = AskAnswer),
     (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
     (status = 502, description = "The question was not delivered.", body = ErrorBody),
+    (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "No answer came.", body = ErrorBody),
 ))]
 async fn ask(
@@ -113,7 +115,7 @@ async fn ask(
         payload: payload(&request.payload_base64)?,
         retries: request.retries.unwrap_or(ASK_RETRIES),
     };
-    match ask_machine(&api, command).await? {
+    match route_from(&api, command).await? {
         pastry::Reply::Answered { by, hops, payload } => Ok(Json(AskAnswer {
             answered_by: by.id,
             addr: by.addr,

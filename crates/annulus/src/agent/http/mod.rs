@@ -30,9 +30,11 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::identity::Identity;
+use super::joining::Joining;
 use super::journal::Journal;
 use super::kept_tags::KeptTags;
 use super::mailbox::Mailbox;
+pub(crate) use error::ApiError;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
 pub(crate) use server::serve;
 
@@ -50,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) node: Handle<Node>,
     pub(crate) journal: Journal,
     pub(crate) mailbox: Mailbox,
+    pub(crate) joining: Joining,
     pub(crate) identity: Identity,
     /// One change of the own tags after the other.
     pub(crate) kept_tags: Mutex<KeptTags>,

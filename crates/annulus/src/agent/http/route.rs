@@ -54,11 +54,12 @@ struct Hop {
         (status = 200, description = "The owner and the way.", body = RouteAnswer),
         (status = 404, description = "This agent does not run route.", body = ErrorBody),
         (status = 502, description = "The owner could not be reached.", body = ErrorBody),
+        (status = 503, description = "This node has not joined the ring.", body = ErrorBody),
         (status = 504, description = "The owner could not be found in time.", body = ErrorBody),
     ))]
 async fn route(State(api): State<Api>, PathArg(text): PathArg) -> Result<Json<RouteAnswer>, ApiError> {
     let key = key_of(&text);
-    let path = match ask(&api, pastry::Command::Trace { key }).await? {
+    let path = match route_from(&api, pastry::Command::Trace { key }).await? {
         pastry::Reply::Path(path) => path,
         other => return Err(not_done(other)),
     };
@@ -179,6 +180,16 @@ pub(super) async fn ask(api: &Api, command: pastry::Command) -> Result<pastry::R
         Ok(_) => Err(ApiError::no_service("route")),
         Err(_) => Err(ApiError::stopping()),
     }
+}
+
+/// The same for what goes out into the ring: as soon as the node is in it.
+pub(super) async fn route_from(api: &Api, command: pastry::Command) -> Result<pastry::Reply, ApiError> {
+    let is_active = async || match ask(api, pastry::Command::Tables).await? {
+        pastry::Reply::Tables(tables) => Ok(tables.active),
+        other => Err(not_done(other)),
+    };
+    api.joining.wait(is_active).await?;
+    ask(api, command).await
 }
 
 /// The error for a reply that is none of those a command hopes for.
