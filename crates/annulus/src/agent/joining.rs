@@ -53,33 +53,33 @@ impl Joining {
         }
     }
 
-    /// Waits until the node has joined; says no once every way in was tried, or it takes too long. `is_active` asks the
-    /// node itself: of events some can be lost.
-    pub(crate) async fn wait(&self, is_active: impl AsyncFn() -> Result<bool, ApiError>) -> Result<(), ApiError> {
+    /// Whether it is known that the node is in the ring. Of events some can be lost: the node itself knows for sure.
+    pub(crate) fn has_joined(&self) -> bool {
+        self.state.borrow().has_joined
+    }
+
+    /// Waits until the node has joined, or every way in was tried, or it takes too long.
+    pub(crate) async fn decided(&self) {
         let mut state = self.state.subscribe();
-        if state.borrow().has_joined {
-            return Ok(());
-        }
         let is_decided = |state: &State| state.has_joined || state.tries >= self.round();
-        if !is_active().await? {
-            // Decided or not: the node is asked once more.
-            let _ = tokio::time::timeout(self.patience, state.wait_for(is_decided)).await;
-        }
-        if self.state.borrow().has_joined {
-            return Ok(());
-        }
-        if is_active().await? {
-            self.joined();
-            return Ok(());
-        }
+        // The time that is over is a decision, too.
+        let _ = tokio::time::timeout(self.patience, state.wait_for(is_decided)).await;
+    }
+
+    /// Why nothing can be sent.
+    pub(crate) fn refusal(&self) -> ApiError {
         let tries = self.state.borrow().tries;
         let message = format!("this node has not joined the ring: {} (tries: {tries})", self.why());
-        Err(ApiError::not_joined(message, self.what_to_do()))
+        ApiError::not_joined(message, self.what_to_do())
     }
 
     /// After so many failures every way in was tried.
     fn round(&self) -> u32 {
-        if self.seeds.is_empty() { MEMBERS_TRIES } else { u32::try_from(self.seeds.len()).unwrap_or(u32::MAX) }
+        if self.seeds.is_empty() {
+            MEMBERS_TRIES
+        } else {
+            u32::try_from(self.seeds.len()).unwrap_or(u32::MAX)
+        }
     }
 
     fn why(&self) -> String {
@@ -101,33 +101,37 @@ impl Joining {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn joining(seeds: u8) -> Joining {
         let seeds = (1..=seeds).map(|last| SocketAddr::from(([127, 0, 0, last], 22001))).collect();
-        Joining::through(seeds, Duration::from_millis(1))
+        Joining::through(seeds, Duration::from_secs(3600))
     }
 
     #[tokio::test]
-    async fn who_has_joined_waits_for_nothing() {
-        let joining = joining(1);
-        joining.failed(1);
-        joining.joined();
-        assert!(joining.wait(async || panic!("nobody is asked")).await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_lost_event_is_made_up_for_by_a_question() {
-        let joining = joining(1);
-        assert!(joining.wait(async || Ok(true)).await.is_ok());
-        assert!(joining.wait(async || panic!("it is known now")).await.is_ok());
-    }
-
-    #[tokio::test]
-    async fn who_has_not_joined_says_through_whom_it_tried() {
+    async fn the_join_is_decided_when_every_way_in_was_tried() {
         let joining = joining(2);
+        let mut decided = Box::pin(joining.decided());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(decided.as_mut().poll(&mut context).is_pending());
+        joining.failed(1);
+        assert!(decided.as_mut().poll(&mut context).is_pending(), "one of two");
         joining.failed(2);
-        let error = joining.wait(async || Ok(false)).await.expect_err("it has not joined").to_json();
+        decided.await;
+        assert!(!joining.has_joined());
+        let error = joining.refusal().to_json();
         assert!(error.contains("127.0.0.1:22001, 127.0.0.2:22001 (tries: 2)"), "{error}");
+        joining.joined();
+        joining.decided().await;
+        assert!(joining.has_joined());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_ever() {
+        let joining = Joining::through(Vec::new(), Duration::from_millis(1));
+        joining.decided().await;
+        assert!(joining.refusal().to_json().contains("no member has let it in yet"));
     }
 }

@@ -109,7 +109,8 @@ fn members(settings: &Settings, data: &DataDir, name: &str) -> anyhow::Result<Sw
     let identity = data.identity;
     let port = |service, key| runs(settings, service).then(|| settings.number(key));
     let services = Services {
-        route: port(ROUTE, "route.port").map(|port| settings.addr("route.advertise").map_or(port, |at| at.port())),
+        route: port(ROUTE, "route.port")
+            .map(|port| settings.addr("route.advertise").map_or(port, |at| at.port())),
         token: port(TOKEN, "token.udp_port"),
         mesh: port(MESH, "mesh.port"),
         nid: runs(settings, MESH).then(|| identity.nid()),

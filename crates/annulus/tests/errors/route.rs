@@ -15,14 +15,8 @@ pub(super) const PROVOKED: &[&str] = &[
 ];
 
 /// The codes of the API.
-pub(super) const CODES: &[&str] = &[
-    "bad_path",
-    "not_joined",
-    "not_delivered",
-    "not_answered",
-    "message_too_long",
-    "no_such_question",
-];
+pub(super) const CODES: &[&str] =
+    &["bad_path", "not_joined", "not_delivered", "not_answered", "message_too_long", "no_such_question"];
 
 #[test]
 fn a_ring_that_cannot_work_says_why() {
@@ -38,7 +32,8 @@ fn a_ring_that_cannot_work_says_why() {
 fn a_node_that_has_not_joined_says_through_whom_it_tried() {
     let seed = format!("{}:22001", own_ip());
     let seeds = format!("route.seeds={seed}");
-    let mut agent = Agent::start(&["--services", "route", "--set", &seeds, "--set", "route.network_timeout=500ms"]);
+    let mut agent =
+        Agent::start(&["--services", "route", "--set", &seeds, "--set", "route.network_timeout=500ms"]);
     let line = agent.wait_for_log("route has not joined the ring");
     assert!(line.contains("WARN") && line.contains(&seed) && line.contains("route.ring"), "{line}");
     let http = agent.http().to_string();
@@ -62,11 +57,13 @@ fn a_simulation_of_a_ring_that_cannot_be_says_why() {
         let args: Vec<&str> = ["sim", "route", "--seed", "1"].into_iter().chain(more.split(' ')).collect();
         run(&args)
     };
-    for wrong in ["--leaf 0", "--leaf 1", "--leaf 7", "--fail 1.0", "--fail 1.1", "--fail=-0.1", "--fail NaN"] {
+    for wrong in ["--leaf 0", "--leaf 1", "--leaf 7", "--fail 1.0", "--fail 1.1", "--fail=-0.1", "--fail NaN"]
+    {
         assert_error(&sim(wrong), "invalid value … for …", 2);
     }
     assert_error(&sim("--nodes 5 --restart 5"), "one has to stay; give a smaller --restart", 2);
-    for both in ["--fail 0.3 --crash 3", "--storm 3 --loss 0.1", "--restart 3 --swarm", "--churn 5 --crash 3"] {
+    for both in ["--fail 0.3 --crash 3", "--storm 3 --loss 0.1", "--restart 3 --swarm", "--churn 5 --crash 3"]
+    {
         assert_error(&sim(both), "is measured in a quiet network", 2);
     }
     // The greatest part still leaves somebody to send messages to.
@@ -109,4 +106,3 @@ fn a_message_that_does_not_arrive_says_why() {
         assert_api_error(answered, &text, *status, code);
     }
 }
-

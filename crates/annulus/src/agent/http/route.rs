@@ -184,12 +184,28 @@ pub(super) async fn ask(api: &Api, command: pastry::Command) -> Result<pastry::R
 
 /// The same for what goes out into the ring: as soon as the node is in it.
 pub(super) async fn route_from(api: &Api, command: pastry::Command) -> Result<pastry::Reply, ApiError> {
-    let is_active = async || match ask(api, pastry::Command::Tables).await? {
-        pastry::Reply::Tables(tables) => Ok(tables.active),
-        other => Err(not_done(other)),
-    };
-    api.joining.wait(is_active).await?;
+    if !has_joined(api).await? {
+        api.joining.decided().await;
+        if !has_joined(api).await? {
+            return Err(api.joining.refusal());
+        }
+    }
     ask(api, command).await
+}
+
+async fn has_joined(api: &Api) -> Result<bool, ApiError> {
+    if api.joining.has_joined() {
+        return Ok(true);
+    }
+    match ask(api, pastry::Command::Tables).await? {
+        pastry::Reply::Tables(tables) => {
+            if tables.active {
+                api.joining.joined();
+            }
+            Ok(tables.active)
+        }
+        other => Err(not_done(other)),
+    }
 }
 
 /// The error for a reply that is none of those a command hopes for.
