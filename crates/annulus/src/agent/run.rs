@@ -298,6 +298,7 @@ fn shared(
         http,
         token: settings.text("http.token").map(str::to_owned),
         body_bytes_max: settings.number("http.body_bytes_max"),
+        message_bytes_max: settings.number("route.message_bytes_max"),
         leaving,
         node,
     }

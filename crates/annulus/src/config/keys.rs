@@ -18,7 +18,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("node.tags", Kind::Tags, "", "What this node tells the others of itself, as KEY=VALUE."),
     key("http.addr", Kind::Addr, "", "Where the HTTP API listens; port 7373 of the bind address if that is loopback, else of 127.0.0.1."),
     key("http.token", Kind::Secret, "", "The bearer token that every request must carry; needed beyond loopback."),
-    key("http.body_bytes_max", Kind::Number(1024, 1 << 30), "1048576", "The largest request body, except that of a mesh message, which may be as long as one."),
+    key("http.body_bytes_max", Kind::Number(1024, 1 << 30), "1048576", "The largest request body, except those with messages of route or mesh, which may be as long as one."),
     key("http.events_kept", Kind::Number(1, 1_000_000), "1024", "How many past events a client can resume over."),
     key("log.format", Kind::Choice(&["text", "json"]), "text", "How log lines look."),
     key("log.level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), "info", "The least important lines to log."),

@@ -8,6 +8,7 @@ pub(super) const PROVOKED: &[&str] = &[
     "others cannot reach route at …",
     "this agent does not run route",
     "this node has not joined the ring",
+    "the message is too long",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",
     "one has to stay; give a smaller --restart",
@@ -79,6 +80,14 @@ fn a_message_that_does_not_arrive_says_why() {
     let http = agent.http().to_string();
     let send = ["send", "red", "x", "--app", "nothing", "--agent", &http];
     assert_fails(&send, "the owner runs no application of that name", 1);
+    // Longer than a body may be: the agent refuses it before it has come.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), vec![0; 20 << 20]).unwrap();
+    let path = file.path().to_str().unwrap();
+    for long in [&["send", "red", "--file", path][..], &["ask", "red", "--file", path]] {
+        assert_fails(&[long, &["--agent", &http]].concat(), "the message is too long", 1);
+    }
+    assert_fails(&["send", "red", "--file", "/nowhere", "--agent", &http], "cannot read the file …", 1);
     let ask = ["ask", "red", "x", "--agent", &http];
     assert_fails(&ask, "the owner of the key gave no answer in time", 1);
     let idle = Agent::start(&["--services", ""]);

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use annulus_core::Id;
 use annulus_core::pastry::{self, AppName, MessageId};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -22,8 +23,32 @@ use crate::agent::services;
 /// How often a question is put again if nothing else is said: it may be seen twice, its answer counts once.
 const ASK_RETRIES: u8 = 2;
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(messages, send)).routes(routes!(ask)).routes(routes!(answer))
+/// What may stand around the payload in a body: the key, which is any text, and the rest.
+const AROUND_BYTES_MAX: usize = 64 * 1024;
+
+/// Their bodies may be as long as the longest message is as base64.
+pub(super) fn routes(message_bytes_max: usize) -> OpenApiRouter<Api> {
+    let body_bytes_max = message_bytes_max.div_ceil(3) * 4 + AROUND_BYTES_MAX;
+    OpenApiRouter::new()
+        .routes(routes!(messages, send))
+        .routes(routes!(ask))
+        .routes(routes!(answer))
+        .layer(DefaultBodyLimit::max(body_bytes_max))
+}
+
+/// A body with a payload in it: one that is too long is a message that is.
+struct LetterBody<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for LetterBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match JsonBody::from_request(request, state).await {
+            Ok(JsonBody(body)) => Ok(Self(body)),
+            Err(error) if error.is("body_too_large") => Err(not_done(pastry::Reply::TooLong)),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A message to send, or a question.
@@ -66,7 +91,7 @@ struct SendAnswer {
 ))]
 async fn send(
     State(api): State<Api>,
-    JsonBody(request): JsonBody<SendRequest>,
+    LetterBody(request): LetterBody<SendRequest>,
 ) -> Result<Json<SendAnswer>, ApiError> {
     let command = pastry::Command::Route {
         app: app(request.app)?,
@@ -101,13 +126,14 @@ struct AskAnswer {
 #[utoipa::path(post, path = "/v1/ask", request_body = SendRequest, responses(
     (status = 200, description = "The answer.", body = AskAnswer),
     (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
+    (status = 413, description = "It is too long.", body = ErrorBody),
     (status = 502, description = "The question was not delivered.", body = ErrorBody),
     (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "No answer came.", body = ErrorBody),
 ))]
 async fn ask(
     State(api): State<Api>,
-    JsonBody(request): JsonBody<SendRequest>,
+    LetterBody(request): LetterBody<SendRequest>,
 ) -> Result<Json<AskAnswer>, ApiError> {
     let command = pastry::Command::Ask {
         app: app(request.app)?,
@@ -149,10 +175,11 @@ struct AnswerDone {
 #[utoipa::path(post, path = "/v1/answers", request_body = AnswerRequest, responses(
     (status = 200, description = "The answer is on its way.", body = AnswerDone),
     (status = 409, description = "Nobody waits for it.", body = ErrorBody),
+    (status = 413, description = "It is too long.", body = ErrorBody),
 ))]
 async fn answer(
     State(api): State<Api>,
-    JsonBody(request): JsonBody<AnswerRequest>,
+    LetterBody(request): LetterBody<AnswerRequest>,
 ) -> Result<Json<AnswerDone>, ApiError> {
     let payload = payload(&request.payload_base64)?;
     // What is no number is no question's number either.

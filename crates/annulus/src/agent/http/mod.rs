@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) http: SocketAddr,
     pub(crate) token: Option<String>,
     pub(crate) body_bytes_max: usize,
+    /// The longest message of route.
+    pub(crate) message_bytes_max: usize,
     /// Becomes true when the agent leaves: streams of events end then, or they would hold it for ever.
     pub(crate) leaving: watch::Receiver<bool>,
 }
@@ -90,12 +92,12 @@ impl std::ops::Deref for Api {
 struct Description;
 
 /// All routes with their description.
-fn routes() -> OpenApiRouter<Api> {
+fn routes(message_bytes_max: usize) -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(info::routes())
         .merge(events::routes())
         .merge(members::routes())
-        .merge(messages::routes())
+        .merge(messages::routes(message_bytes_max))
         .merge(mesh::routes())
         .merge(ping::routes())
         .merge(route::routes())
@@ -106,7 +108,7 @@ fn routes() -> OpenApiRouter<Api> {
 /// The whole API, guards included.
 pub(crate) fn app(api: Api) -> Router {
     let body_bytes_max = api.body_bytes_max;
-    let (router, description) = routes().split_for_parts();
+    let (router, description) = routes(api.message_bytes_max).split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(description)))
         .fallback(error::no_such_route)
