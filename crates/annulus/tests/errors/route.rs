@@ -16,8 +16,15 @@ pub(super) const PROVOKED: &[&str] = &[
 ];
 
 /// The codes of the API.
-pub(super) const CODES: &[&str] =
-    &["bad_path", "not_joined", "not_delivered", "not_answered", "message_too_long", "no_such_question"];
+pub(super) const CODES: &[&str] = &[
+    "bad_path",
+    "not_joined",
+    "too_many_readers",
+    "not_delivered",
+    "not_answered",
+    "message_too_long",
+    "no_such_question",
+];
 
 #[test]
 fn a_ring_that_cannot_work_says_why() {
@@ -88,6 +95,15 @@ fn a_message_that_does_not_arrive_says_why() {
         assert_fails(&[long, &["--agent", &http]].concat(), "the message is too long", 1);
     }
     assert_fails(&["send", "red", "--file", "/nowhere", "--agent", &http], "cannot read the file …", 1);
+    let name = "x".repeat(300);
+    for wrong in [
+        &["send", "red", "x", "--app", &name][..],
+        &["ask", "red", "x", "--app", &name],
+        &["listen", "--app", &name],
+        &["listen", "--after", "xx"],
+    ] {
+        assert_fails(&[wrong, &["--agent", &http]].concat(), "invalid value … for …", 2);
+    }
     let ask = ["ask", "red", "x", "--agent", &http];
     assert_fails(&ask, "the owner of the key gave no answer in time", 1);
     let idle = Agent::start(&["--services", ""]);
@@ -114,4 +130,43 @@ fn a_message_that_does_not_arrive_says_why() {
         let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
         assert_api_error(answered, &text, *status, code);
     }
+}
+
+/// Clients that ask for a full mailbox and read nothing: they hold little, the next is told, and the node goes on.
+#[test]
+fn a_reader_too_many_is_told_so_and_the_node_goes_on() {
+    let agent = Agent::start(&["--services", "route"]);
+    let http = agent.http().to_string();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    // More than the system takes for a client that does not read.
+    std::fs::write(file.path(), vec![7; 8 << 20]).unwrap();
+    for _ in 0..2 {
+        let send = ["send", "red", "--file", file.path().to_str().unwrap(), "--agent", &http];
+        assert!(run(&send).status.success());
+    }
+    let before = resident_kib(&agent);
+    let readers: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = std::net::TcpStream::connect(agent.http()).unwrap();
+            client.write_all(b"GET /v1/messages HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            // Its answer has begun when the first bytes are there.
+            assert_eq!(client.peek(&mut [0; 16]).unwrap(), 16);
+            client
+        })
+        .collect();
+    let (status, text) = agent.request("GET", "/v1/messages", &[], "");
+    assert_api_error(status, &text, 503, "too_many_readers");
+    assert!(run(&["send", "red", "x", "--agent", &http]).status.success(), "it still routes");
+    let held = resident_kib(&agent).saturating_sub(before);
+    assert!(held < 16 << 10, "eight readers of 16 MiB hold {held} KiB");
+    drop(readers);
+    common::wait_until("there is room again", || {
+        (agent.request("GET", "/v1/messages", &[], "").0 == 200).then_some(())
+    });
+}
+
+fn resident_kib(agent: &Agent) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.child.id())).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux tells it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("it is a number")
 }

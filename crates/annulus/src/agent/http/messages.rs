@@ -1,12 +1,17 @@
 //! The routes of route about messages: sending, asking, answering, and what was delivered here.
 
+mod reading;
+
+use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use annulus_core::Id;
 use annulus_core::pastry::{self, AppName, MessageId};
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,6 +24,7 @@ use super::error::{ApiError, ErrorBody, JsonBody};
 use super::route::{ask as ask_machine, key_of, not_done, route_from};
 use crate::agent::mailbox::Letter;
 use crate::agent::services;
+use reading::Reading;
 
 /// How often a question is put again if nothing else is said: it may be seen twice, its answer counts once.
 const ASK_RETRIES: u8 = 2;
@@ -211,7 +217,7 @@ struct MessageInfo {
     hops: u8,
     /// Whether the sender waits for an answer.
     ask: bool,
-    /// What, in base64.
+    /// What, in base64. The last field: it is written piece by piece.
     payload_base64: String,
 }
 
@@ -219,15 +225,28 @@ struct MessageInfo {
 #[utoipa::path(get, path = "/v1/messages", responses(
     (status = 200, description = "The messages.", body = Vec<MessageInfo>),
     (status = 404, description = "This agent does not run route.", body = ErrorBody),
+    (status = 503, description = "Too many clients read them.", body = ErrorBody),
 ))]
-async fn messages(State(api): State<Api>) -> Result<Json<Vec<MessageInfo>>, ApiError> {
+async fn messages(State(api): State<Api>) -> Result<Response, ApiError> {
     let route = services::name_of(services::ROUTE);
     if api.services.iter().all(|service| service.name != route) {
         return Err(ApiError::no_service(route));
     }
-    Ok(Json(api.mailbox.map(shown)))
+    let Some(turn) = api.mailbox.reader().await else {
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too_many_readers",
+            "too many clients read the messages",
+            "try again when some of them have read theirs, or close them",
+        ));
+    };
+    // In pieces, as the client reads them: all messages as text would be a multiple of the mailbox for each client.
+    let pieces = futures_util::stream::iter(Reading::new(api, turn).map(Ok::<_, Infallible>));
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    Ok((json, Body::from_stream(pieces)).into_response())
 }
 
+/// All but its payload.
 fn shown(letter: &Letter) -> MessageInfo {
     MessageInfo {
         id: letter.id.to_string(),
@@ -237,7 +256,7 @@ fn shown(letter: &Letter) -> MessageInfo {
         origin: letter.origin.id,
         hops: letter.hops,
         ask: letter.ask,
-        payload_base64: BASE64_STANDARD.encode(&letter.payload),
+        payload_base64: String::new(),
     }
 }
 
