@@ -57,7 +57,7 @@ fn delivered(agent: &Agent, payload_base64: &str) -> usize {
 fn every_agent_names_the_closest_as_the_owner() {
     let agents = ring(5);
     let all: Vec<&Agent> = agents.iter().collect();
-    for key in ["red", "green", "blue/1", "ü and a space"] {
+    for key in ["red", "green", "blue/1", "ü and a space", ""] {
         let owner = id(owner_of(key, &all)).to_string();
         for agent in &all {
             let route = agent.json(&["route", key]);
@@ -107,7 +107,8 @@ fn a_message_of_sixteen_mebibytes_arrives_whole() {
     let agents = ring(2);
     let to = id(&agents[1]).to_string();
     let http = agents[0].http().to_string();
-    let payload: Vec<u8> = (0..16u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    let payload: Vec<u8> =
+        (0..16u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
     assert_eq!(payload.len(), 16 << 20);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), &payload).unwrap();

@@ -8,6 +8,7 @@ use annulus_core::pastry::{self, CellStatus, Failure, PathStep, PeerStatus};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::routing::get;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -18,7 +19,9 @@ use super::{Api, milliseconds};
 use crate::agent::services;
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(route)).routes(routes!(tables))
+    // A key may be empty; a part of a path may not.
+    let empty = get(async |State(api): State<Api>| way_to(&api, "").await);
+    OpenApiRouter::new().routes(routes!(route)).routes(routes!(tables)).route("/v1/route/", empty)
 }
 
 /// The way to a key.
@@ -58,8 +61,12 @@ struct Hop {
         (status = 504, description = "The owner could not be found in time.", body = ErrorBody),
     ))]
 async fn route(State(api): State<Api>, PathArg(text): PathArg) -> Result<Json<RouteAnswer>, ApiError> {
-    let key = key_of(&text);
-    let path = match route_from(&api, pastry::Command::Trace { key }).await? {
+    way_to(&api, &text).await
+}
+
+async fn way_to(api: &Api, text: &str) -> Result<Json<RouteAnswer>, ApiError> {
+    let key = key_of(text);
+    let path = match route_from(api, pastry::Command::Trace { key }).await? {
         pastry::Reply::Path(path) => path,
         other => return Err(not_done(other)),
     };

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, stdin};
+use std::io::{IsTerminal as _, Read, Write as _, stdin, stdout};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
-use super::text;
+use super::{parse_app, text};
 use crate::cli::client::Client;
-use crate::cli::output::Output;
+use crate::cli::output::{Output, plain};
 
 /// More than route.message_bytes_max can be.
 const READ_BYTES_MAX: u64 = (1 << 30) + 1;
@@ -28,7 +28,7 @@ struct Letter {
     #[arg(long, value_name = "FILE", conflicts_with = "message")]
     file: Option<PathBuf>,
     /// For the application of this name.
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_app)]
     app: String,
     /// Try so often again, by another way, if nothing is heard of it.
     #[arg(long, value_name = "N")]
@@ -39,7 +39,8 @@ impl Letter {
     fn body(self) -> anyhow::Result<Value> {
         let payload = match (&self.file, self.message) {
             (Some(path), _) if path != Path::new("-") => {
-                let unreadable = || format!("cannot read the file {}; check its name and owner", path.display());
+                let unreadable =
+                    || format!("cannot read the file {}; check its name and owner", path.display());
                 all(&mut File::open(path).with_context(unreadable)?).with_context(unreadable)?
             }
             (None, Some(message)) if message != "-" => message.into_vec(),
@@ -94,8 +95,32 @@ pub(crate) struct Ask {
 impl Ask {
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
         let answer = client.post("/v1/ask", &self.letter.body()?)?;
-        let payload = BASE64_STANDARD.decode(text(&answer, "payload_base64")).unwrap_or_default();
-        output.done(&answer, &String::from_utf8_lossy(&payload));
-        Ok(())
+        if output.json {
+            output.json(&answer);
+            return Ok(());
+        }
+        let mut payload = BASE64_STANDARD.decode(text(&answer, "payload_base64")).unwrap_or_default();
+        if stdout().is_terminal() {
+            output.line(shown(&String::from_utf8_lossy(&payload)));
+            return Ok(());
+        }
+        // A program gets the bytes as they are.
+        payload.push(b'\n');
+        Ok(stdout().write_all(&payload)?)
+    }
+}
+
+/// Somebody else's lines, as they can be shown.
+fn shown(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_keeps_its_lines_and_does_nothing_to_the_terminal() {
+        assert_eq!(shown("red\n\x1b[2Jblue\n"), "red\n\\u{1b}[2Jblue");
     }
 }
