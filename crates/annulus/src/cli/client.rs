@@ -63,6 +63,7 @@ impl Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(5)))
+            .timeout_await_100(Some(Duration::from_secs(10)))
             .proxy(None)
             .build();
         Self { addr: args.addr, token: args.token.clone(), http: config.into() }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use annulus_core::Id;
 use annulus_core::pastry::{self, AppName, MessageId};
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -34,21 +34,29 @@ const AROUND_BYTES_MAX: usize = 64 * 1024;
 
 /// Their bodies may be as long as the longest message is as base64.
 pub(super) fn routes(message_bytes_max: usize) -> OpenApiRouter<Api> {
-    let body_bytes_max = message_bytes_max.div_ceil(3) * 4 + AROUND_BYTES_MAX;
     OpenApiRouter::new()
         .routes(routes!(messages, send))
         .routes(routes!(ask))
         .routes(routes!(answer))
-        .layer(DefaultBodyLimit::max(body_bytes_max))
+        .layer(DefaultBodyLimit::max(body_bytes_max(message_bytes_max)))
+}
+
+/// The longest message as base64, and what stands around it.
+fn body_bytes_max(message_bytes_max: usize) -> usize {
+    message_bytes_max.div_ceil(3) * 4 + AROUND_BYTES_MAX
 }
 
 /// A body with a payload in it: one that is too long is a message that is.
 struct LetterBody<T>(T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for LetterBody<T> {
+impl<T: DeserializeOwned> FromRequest<Api> for LetterBody<T> {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &Api) -> Result<Self, ApiError> {
+        // Refused before it is asked for: a client that sends it would not read why.
+        if request.body().size_hint().lower() > body_bytes_max(state.message_bytes_max) as u64 {
+            return Err(not_done(pastry::Reply::TooLong));
+        }
         match JsonBody::from_request(request, state).await {
             Ok(JsonBody(body)) => Ok(Self(body)),
             Err(error) if error.is("body_too_large") => Err(not_done(pastry::Reply::TooLong)),
