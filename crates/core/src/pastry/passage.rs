@@ -273,7 +273,8 @@ impl Pastry {
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
         // Who was never measured may be far away, and who did not acknowledge in time may be slow.
         let measured = estimate.timeout().unwrap_or(most).max(least);
-        let patient = if passage.tries == 0 { measured } else { measured * (1 << passage.tries.min(4)) };
+        let patient =
+            if passage.tries == 0 { measured } else { measured.saturating_mul(1 << passage.tries.min(4)) };
         let patience = patient.min(most);
         let transmission = self.relays.next();
         let wait = if once { patience + long + self.grace } else { patience + long };
