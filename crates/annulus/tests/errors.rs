@@ -1,6 +1,8 @@
 //! Every error of `docs/errors.md`, provoked with the real binary, and nothing in the list that is not provoked.
 
 mod common;
+#[path = "errors/mesh.rs"]
+mod mesh;
 #[path = "errors/token.rs"]
 mod token;
 
@@ -29,11 +31,6 @@ const PROVOKED: &[&str] = &[
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
     "route.leaf_set_max is …: it must be even",
-    "mesh.min is …: it must be at most mesh.max",
-    "mesh.expiry is zero",
-    "mesh.announce asks for … ports above …",
-    "mesh speaks IPv4 only",
-    "is no address that others can dial",
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
@@ -69,15 +66,6 @@ const PROVOKED: &[&str] = &[
     "this agent does not run route",
     "the owner runs no application of that name",
     "the owner of the key gave no answer in time",
-    "this agent does not run mesh",
-    "is no address in the mesh, and no member of that name tells one",
-    "was not received, as far as is known",
-    "nothing was heard from the recipient for as long as mesh.expiry",
-    "choose another file: it is there already",
-    "cannot read the file …",
-    "the same bytes were sent to the same node a short time ago",
-    "there is no such message",
-    "there is no such block",
     "the agent has ended the stream",
 ];
 
@@ -110,15 +98,6 @@ const CODES: &[&str] = &[
     "not_answered",
     "message_too_long",
     "no_such_question",
-    "bad_address",
-    "bad_base64",
-    "duplicate_message",
-    "quota_full",
-    "no_such_block",
-    "no_such_message",
-    "bad_file",
-    "no_such_file",
-    "wrong_block",
 ];
 
 /// Codes that depend on a moment no test can hold: a full queue, a disk that fails, an agent on its way out, a fault of
@@ -144,14 +123,14 @@ fn the_list_is_what_the_tests_provoke() {
         .filter(|line| line.starts_with("| `"))
         .filter_map(|line| line.split('`').nth(1))
         .collect();
-    let provoked = [PROVOKED, CODES, MOMENTS, token::PROVOKED, token::CODES];
+    let provoked = [PROVOKED, CODES, MOMENTS, mesh::PROVOKED, mesh::CODES, token::PROVOKED, token::CODES];
     let provoked: BTreeSet<&str> = provoked.concat().into_iter().collect();
     assert_eq!(listed, provoked);
 }
 
 /// Holds that the output is one line with all parts of the text, and the exit code is right.
 fn assert_error(output: &Output, text: &str, code: i32) {
-    let listed = [PROVOKED, token::PROVOKED].concat();
+    let listed = [PROVOKED, mesh::PROVOKED, token::PROVOKED].concat();
     assert!(listed.contains(&text), "{text} is missing in the list of provoked texts");
     let stderr = String::from_utf8_lossy(&output.stderr);
     let line = stderr.lines().find(|line| text.split('…').all(|part| line.contains(part.trim())));
@@ -457,90 +436,6 @@ fn a_message_that_does_not_arrive_says_why() {
 }
 
 #[test]
-fn a_mesh_that_cannot_work_says_why() {
-    let set = |key: &'static str| ["--services", "mesh", "--set", key];
-    agent_fails(&set("mesh.min=33"), "mesh.min is …: it must be at most mesh.max", 2);
-    agent_fails(&set("mesh.expiry=0s"), "mesh.expiry is zero", 2);
-    let ports = ["--set", "mesh.announce=incrementing"];
-    let text = "mesh.announce asks for … ports above …";
-    agent_fails(&[&set("mesh.port=65535")[..], &ports].concat(), text, 2);
-    let bind = |ip| ["agent", "--services", "mesh", "--bind", ip];
-    assert_fails(&bind("::1"), "mesh speaks IPv4 only", 2);
-    assert_fails(&bind("0.0.0.0"), "is no address that others can dial", 2);
-}
-
-#[test]
-fn a_message_that_cannot_be_sent_or_read_says_why() {
-    let idle = Agent::start(&["--services", ""]);
-    assert_fails(&["mesh", "--agent", &idle.http().to_string()], "this agent does not run mesh", 1);
-    let agent = Agent::start(&["--services", "mesh", "--set", "mesh.quota=1048576"]);
-    let http = agent.http().to_string();
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    std::fs::write(path("short"), "hello").unwrap();
-    let nid = "7".repeat(64);
-    let send = |to: &str, name: &str| run(&["mesh", "send", to, &path(name), "--agent", &http]);
-    let no_address = "is no address in the mesh, and no member of that name tells one";
-    assert_error(&send("nobody", "short"), no_address, 1);
-    assert_error(&send(&nid, "missing"), "cannot read the file …", 1);
-    assert!(send(&nid, "short").status.success());
-    assert_error(&send(&nid, "short"), "the same bytes were sent to the same node a short time ago", 1);
-    assert_fails(&["mesh", "read", "99", "--agent", &http], "there is no such message", 1);
-    assert_fails(&["mesh", "get", &nid, "--agent", &http], "there is no such block", 1);
-    let there = ["mesh", "get", &nid, "--output", &path("short"), "--agent", &http];
-    assert_fails(&there, "choose another file: it is there already", 1);
-    let message = |to: &str, data: &str| format!("{{\"to\":\"{to}\",\"data_base64\":\"{data}\"}}");
-    let long = |bytes: usize| message(&nid, &"A".repeat(bytes.div_ceil(3) * 4));
-    let no_block = format!("/v1/mesh/blocks/{nid}");
-    let file = |blocks: &[&str]| {
-        let blocks = serde_json::to_string(blocks).unwrap();
-        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":{blocks}}}")
-    };
-    let messages = "/v1/mesh/messages";
-    let cases: &[(&str, &str, &str, u16, &str)] = &[
-        ("POST", messages, &message("nobody", "aGVsbG8="), 400, "bad_address"),
-        ("POST", messages, &message(&nid, "!"), 400, "bad_base64"),
-        ("POST", messages, &message(&nid, "aGVsbG8="), 409, "duplicate_message"),
-        ("POST", messages, &long(2 << 20), 507, "quota_full"),
-        ("POST", messages, &long((16 << 20) + 3), 413, "message_too_long"),
-        ("POST", messages, &long(17 << 20), 413, "body_too_large"),
-        ("GET", "/v1/mesh/inbox/99", "", 404, "no_such_message"),
-        ("GET", "/v1/mesh/inbox/first", "", 404, "no_such_message"),
-        ("GET", &no_block, "", 404, "no_such_block"),
-        ("POST", "/v1/mesh/files", &file(&[]), 400, "bad_file"),
-        ("GET", &format!("/v1/mesh/files/{nid}"), "", 404, "no_such_file"),
-    ];
-    for (method, path, body, status, code) in cases {
-        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
-        assert_api_error(answered, &text, *status, code);
-    }
-}
-
-#[test]
-fn what_nobody_receives_is_shown_as_not_received() {
-    let agent = Agent::start(&["--services", "mesh", "--set", "mesh.expiry=1s"]);
-    let http = agent.http().to_string();
-    let dir = tempfile::tempdir().unwrap();
-    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    std::fs::File::create(path("long")).unwrap().set_len(16 << 20).unwrap();
-    std::fs::write(path("short"), "hello").unwrap();
-    let nid = "7".repeat(64);
-    let short = ["mesh", "send", &nid, &path("short"), "--receipt", "--agent", &http];
-    assert_fails(&short, "was not received, as far as is known", 1);
-    let long = ["mesh", "send", &nid, &path("long"), "--agent", &http];
-    assert_fails(&long, "nothing was heard from the recipient for as long as mesh.expiry", 1);
-    let offer =
-        format!("{{\"to\":\"{nid}\",\"name\":\"f\",\"size\":5,\"block_bytes\":5,\"blocks\":[\"{nid}\"]}}");
-    let (status, answer) =
-        agent.request("POST", "/v1/mesh/files", &["Content-Type: application/json"], &offer);
-    assert_eq!(status, 200, "{answer}");
-    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
-    let block = format!("/v1/mesh/files/{}/blocks/0?to={nid}", answer["file"].as_str().unwrap());
-    let (status, text) = agent.request("PUT", &block, &["Content-Type: application/octet-stream"], "other");
-    assert_api_error(status, &text, 409, "wrong_block");
-}
-
-#[test]
 fn a_monitor_whose_agent_leaves_says_so() {
     let agent = Agent::start(&["--set", "ping.interval=50ms", "--set", "ping.timeout=50ms"]);
     let http = agent.http().to_string();
@@ -588,7 +483,7 @@ fn the_api_refuses_with_a_code_and_a_hint() {
 }
 
 fn assert_api_error(status: u16, text: &str, expected: u16, code: &str) {
-    let listed = [CODES, token::CODES].concat();
+    let listed = [CODES, mesh::CODES, token::CODES].concat();
     assert!(listed.contains(&code), "{code} is missing in the list of provoked codes");
     let body: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{code}: {text}"));
     assert_eq!((status, body["error"]["code"].as_str()), (expected, Some(code)), "{text}");

@@ -27,7 +27,11 @@ fn agents_exchange_messages_through_one_seed() {
             let text = format!("from {from} to {own}");
             assert_eq!((&line["to"], &line["size"]), (&own.as_str().into(), &text.len().into()), "{line}");
             assert_eq!(bytes(agent, &["mesh", "read", &line["number"].to_string()]), text.as_bytes());
-            assert_eq!(bytes(agent, &["mesh", "get", line["hash"].as_str().unwrap()]), text.as_bytes());
+            let hash = line["hash"].as_str().unwrap();
+            assert!(agent.stdout(&["mesh", "inbox"]).contains(&hash[..16]));
+            for digits in [hash, &hash[..16], &hash[..8].to_uppercase()] {
+                assert_eq!(bytes(agent, &["mesh", "get", digits]), text.as_bytes());
+            }
         }
         assert_eq!(inbox(agent).len(), 2);
     }
@@ -37,11 +41,24 @@ fn agents_exchange_messages_through_one_seed() {
 fn a_receipt_is_shown_in_the_outbox() {
     let agents = Network::new().agents(2);
     let (red, blue) = (&agents[0], &agents[1]);
-    let answer = sent(red, &nid(blue), b"please confirm", &["--receipt"]);
+    let answer = sent(red, &nid(blue).to_uppercase(), b"please confirm", &["--receipt"]);
+    assert_eq!(answer["to"], nid(blue), "whatever case it is written in");
     let line = wait_for_message(blue, &nid(red));
     assert_eq!(line["hash"], answer["hash"]);
     // What was put around it to ask for the receipt is in the block, and not in the message.
     assert_eq!(bytes(blue, &["mesh", "read", &line["number"].to_string()]), b"please confirm");
+    let read = blue.json(&["mesh", "read", &line["number"].to_string()]);
+    assert_eq!(
+        (&read["data_base64"], &read["hash"]),
+        (&"cGxlYXNlIGNvbmZpcm0=".into(), &line["hash"]),
+        "{read}"
+    );
+    let got = blue.json(&["mesh", "get", &line["hash"].as_str().unwrap()[..8]]);
+    assert_eq!(got["hash"], line["hash"]);
+    assert!(
+        got["data_base64"].as_str().unwrap().starts_with("YW5udWx1cy9mb3JtLzEN"),
+        "with what is around it: {got}"
+    );
     assert_eq!(answer["state"], "delivered", "it has waited for that");
     assert!(red.stdout(&["mesh", "outbox"]).contains("delivered"));
 }
@@ -238,10 +255,18 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
     assert_eq!((&line["is_file"], &line["hash"]), (&true.into(), &answer["file"]), "{line}");
     assert_eq!(inbox(&blue).len(), 1);
     let number = line["number"].to_string();
+    for verb in [["mesh", "read", &number], ["mesh", "get", line["hash"].as_str().unwrap()]] {
+        let refused = annulus(&[&verb[..], &["--json", "--agent", &blue.http().to_string()]].concat())
+            .output()
+            .unwrap();
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("write it with --output"), "{refused:?}");
+    }
     assert!(bytes(&blue, &["mesh", "read", &number]) == data, "from standard output");
     blue.stdout(&["mesh", "get", line["hash"].as_str().unwrap(), "--output", &path("copy")]);
     assert!(std::fs::read(path("copy")).unwrap() == data, "from a file");
-    assert_eq!(red.json(&["mesh", "outbox"])[0]["state"], "delivered");
+    let sent = &red.json(&["mesh", "outbox"])[0];
+    assert_eq!((&sent["state"], &sent["is_file"]), (&"delivered".into(), &true.into()), "{sent}");
+    assert_eq!(sent["size"], data.len(), "that of the file, not of what announces it");
     assert_eq!(red.json(&["mesh", "files"]).as_array().unwrap().len(), 0, "nothing is under way any more");
     assert!(blue.stdout(&["mesh", "files"]).contains("long"));
     // The same file again costs one question.
@@ -249,6 +274,26 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
     assert!(again.status.success(), "{again:?}");
     blue.stdout(&["mesh", "read", &number, "--output", &path("last"), "--remove"]);
     assert_eq!((inbox(&blue).len(), blue.json(&["mesh", "files"]).as_array().unwrap().len()), (0, 0));
+}
+
+#[test]
+fn a_file_that_nobody_is_there_for_can_be_given_up() {
+    let network = Network::new();
+    let red = network.start(network.seed, &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("long");
+    std::fs::File::create(&file).unwrap().set_len(17 << 20).unwrap();
+    let (nobody, http) = ("7".repeat(64), red.http().to_string());
+    let mut sending = annulus(&["mesh", "send", &nobody, file.to_str().unwrap(), "--agent", &http]);
+    let sending = sending.stderr(Stdio::piped()).spawn().unwrap();
+    let hash =
+        wait_until("it is offered", || Some(red.json(&["mesh", "files"])[0]["file"].as_str()?.to_owned()));
+    assert!(red.stdout(&["mesh", "files"]).contains(&hash[..16]));
+    assert_eq!(red.json(&["mesh", "drop", &hash[..16]])["file"], hash.as_str());
+    let ended = sending.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(red.json(&["mesh", "files"]).as_array().unwrap().len(), 0);
+    assert_eq!(red.json(&["mesh", "outbox"])[0]["state"], "unknown");
 }
 
 /// A gibibyte through three agents, of which none may need memory for it. It takes a minute or more, 5 GB of disk, and:

@@ -325,3 +325,25 @@ fn mf_19_a_full_disk_refuses_what_is_ours_and_passes_on_what_is_not() {
     all_there(&red, &acknowledged, "after a restart");
     assert_eq!(post(red.http(), &nobody, b"and still", false).unwrap().0, 200);
 }
+
+#[test]
+fn a_recipient_without_room_confirms_nothing_and_gets_it_once_when_there_is_room() {
+    let network = Network::new();
+    let red = network.start(network.seed, &[]);
+    let blue = network.start(own_ip(), &["--set", "mesh.quota=1048576"]);
+    wait_for_peers(&red, 1);
+    let to = nid(&blue);
+    sent(&red, &to, &[b'1'; 700_000], &["--receipt"]);
+    sent(&red, &to, &[b'2'; 700_000], &["--receipt", "--no-wait"]);
+    wait_until("it is kept out", || (blue.json(&["mesh", "status"])["kept_out"] == 1).then_some(()));
+    assert!(blue.stdout(&["mesh"]).contains("mesh.quota"), "and it says what to do");
+    assert_eq!(inbox(&blue).len(), 1);
+    assert_eq!(red.json(&["mesh", "outbox"])[1]["state"], "handed_on");
+    blue.stdout(&["mesh", "read", "0", "--remove"]);
+    wait_until("it is delivered", || {
+        (red.json(&["mesh", "outbox"])[1]["state"] == "delivered").then_some(())
+    });
+    let lines = inbox(&blue);
+    assert_eq!((lines.len(), &lines[0]["number"]), (1, &1.into()), "{lines:?}");
+    assert_eq!(bytes(&blue, &["mesh", "read", "1"]), [b'2'; 700_000]);
+}

@@ -104,6 +104,23 @@ fn a_second_signal_ends_a_command_that_does_not_listen() {
 }
 
 #[test]
+fn a_command_that_does_not_listen_has_ended_when_the_next_turn_begins() {
+    let agents = ring(2);
+    wait_for_ring(&agents.iter().collect::<Vec<_>>());
+    let dir = tempfile::tempdir().unwrap();
+    let (lock, there) = (dir.path().join("lock"), dir.path().join("there"));
+    let (lock, file) = (lock.to_str().unwrap(), there.display());
+    // It has the lock as long as any process of it lives.
+    let script = format!("trap '' TERM; touch {file}; sleep 600; sleep 600");
+    let turn = ["--limit", "2s", "--", "flock", "-n", lock, "sh", "-c", &script];
+    let mut first = run(&agents[0], &turn).spawn().unwrap();
+    wait_until("the command runs", || there.exists().then_some(()));
+    let next = run(&agents[1], &["--", "flock", "-n", lock, "true"]).status().unwrap();
+    assert_eq!(next.code(), Some(0), "nobody else had the lock");
+    assert_eq!(first.wait().unwrap().code(), Some(75), "and it is told that its time was over");
+}
+
+#[test]
 fn the_exit_code_tells_how_the_command_ended() {
     let agents = ring(2);
     wait_for_ring(&agents.iter().collect::<Vec<_>>());

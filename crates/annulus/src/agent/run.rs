@@ -158,11 +158,11 @@ fn warn_of(event: &PartEvent) {
             "another node uses our token.host_id: one of the two gets no turns; give each its own, or set none and let a \
              copied data directory go"
         ),
-        PartEvent::Token(jitterbug::Event::LoopSlow { took, renew_timeout }) => tracing::warn!(
-            ?took,
-            ?renew_timeout,
-            "the token takes over half of token.renew_timeout round the ring: lower token.pace, or raise token.renew_timeout on \
-             all nodes"
+        PartEvent::Token(jitterbug::Event::LoopSlow { took_micros, renew_timeout_micros }) => tracing::warn!(
+            took_micros,
+            renew_timeout_micros,
+            "the token took over half of token.renew_timeout to come round: somebody may have held it (`annulus token run` on \
+             another node), which is in order; if nobody did, lower token.pace, or raise token.renew_timeout on all nodes"
         ),
         PartEvent::Token(jitterbug::Event::TokenDropped { reason: DropReason::Stalled, .. }) => {
             tracing::warn!(

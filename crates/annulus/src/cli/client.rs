@@ -44,6 +44,9 @@ fn parse_token(text: &str) -> Result<String, String> {
 /// The longest answer that is read: the data of a token may have 64 MiB, and more as JSON.
 const BODY_BYTES_MAX: u64 = 256 << 20;
 
+/// Why an answer has no end, and what to do.
+const BROKE_OFF: &str = "the agent's answer broke off: check that the agent runs, and try again";
+
 /// A connection to an agent.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -93,7 +96,7 @@ impl Client {
         let mut from = response.into_body().into_reader();
         let (mut part, mut copied) = (vec![0; 1 << 16], 0);
         loop {
-            let read = from.read(&mut part).context("the agent's answer broke off")?;
+            let read = from.read(&mut part).context(BROKE_OFF)?;
             if read == 0 {
                 return Ok(copied);
             }
@@ -141,7 +144,7 @@ impl Client {
             return Err(refused(response));
         }
         let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
-        body.read_to_string().context("the agent's answer broke off")
+        body.read_to_string().context(BROKE_OFF)
     }
 
     fn parsed<T: DeserializeOwned>(&self, text: &str) -> anyhow::Result<T> {
@@ -251,7 +254,7 @@ impl Events {
         loop {
             let mut line = String::new();
             let read = (&mut self.lines).take(LINE_BYTES_MAX).read_line(&mut line);
-            match read.context("the stream of events broke off")? {
+            match read.context(BROKE_OFF)? {
                 0 => return Ok(None),
                 read if read as u64 == LINE_BYTES_MAX => {
                     bail!("the agent sends an event without end; check --agent")

@@ -7,7 +7,7 @@ mod upload;
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::output::Output;
+use super::output::{Output, plain};
 
 /// Send messages, read them, and see who carries them.
 #[derive(clap::Args)]
@@ -30,6 +30,15 @@ enum Verb {
     /// Show the files under way, and those that have come.
     #[command(after_help = "Example:\n  annulus mesh files")]
     Files,
+    /// Give up a file: one that is being sent, is coming, or has come.
+    ///
+    /// A file that is coming is not taken again while its sender goes on offering it, and for as long as mesh.expiry after that.
+    /// Its sender learns nothing and gives up in time.
+    #[command(after_help = "Example:\n  annulus mesh drop 84a5b2397ee07585")]
+    Drop {
+        /// As `annulus mesh files` shows it; the first 8 digits or more are enough if no other file begins so.
+        file: String,
+    },
     /// Show the nodes that this one is connected to.
     #[command(after_help = "Example:\n  annulus mesh peers")]
     Peers,
@@ -53,6 +62,7 @@ impl Mesh {
             Verb::Read(verb) => verb.run(client, output),
             Verb::Get(verb) => verb.run(client, output),
             Verb::Files => files(client, output),
+            Verb::Drop { file } => drop_file(&file, client, output),
             Verb::Peers => peers(client, output),
             Verb::Known => known(client, output),
             Verb::Gc => gc(client, output),
@@ -77,6 +87,13 @@ fn status(client: &Client, output: &Output) -> anyhow::Result<()> {
         "store    {} blocks, {} of {} bytes",
         status["blocks"], status["bytes"], status["quota_bytes"]
     ));
+    if status["kept_out"].as_u64().unwrap_or_default() > 0 {
+        output.line(format!(
+            "kept out {} messages for this node: the store is full; make room with `annulus mesh read N --remove`, or \
+             raise mesh.quota",
+            status["kept_out"]
+        ));
+    }
     Ok(())
 }
 
@@ -93,9 +110,22 @@ fn files(client: &Client, output: &Output) -> anyhow::Result<()> {
         let way = if file["is_outgoing"] == true { "out" } else { "in" };
         let part = format!("{} of {} blocks", file["done"], file["blocks"]);
         let size = file["size"].to_string();
-        vec![short(file, "file"), way.to_owned(), short(file, "peer"), size, part, text(file, "name")]
+        vec![
+            short(file, "file"),
+            way.to_owned(),
+            short(file, "peer"),
+            size,
+            part,
+            plain(&text(file, "name")).into_owned(),
+        ]
     };
     show(&client.get("/v1/mesh/files")?, &["FILE", "WAY", "PEER", "SIZE", "DONE", "NAME"], row, output);
+    Ok(())
+}
+
+fn drop_file(file: &str, client: &Client, output: &Output) -> anyhow::Result<()> {
+    let answer = client.post("/v1/mesh/files/drop", &json!({ "file": file }))?;
+    output.done(&answer, &format!("gave up {}", text(&answer, "file")));
     Ok(())
 }
 

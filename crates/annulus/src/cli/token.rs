@@ -48,7 +48,7 @@ enum Verb {
     /// Show how the token came about: splits and merges.
     #[command(after_help = "Example:\n  annulus token graph --dot | dot -Tsvg > graph.svg")]
     Graph {
-        /// For graphviz.
+        /// For graphviz; not with --json, which has it as a field.
         #[arg(long)]
         dot: bool,
     },
@@ -92,6 +92,8 @@ impl Token {
             Some(Verb::Get { key }) => get(key.as_deref(), client, output)?,
             Some(Verb::Graph { dot }) => graph(dot, client, output)?,
             Some(Verb::Watch { count }) => {
+                // An agent without the service would tell nothing, for ever.
+                client.read::<serde::de::IgnoredAny>("/v1/token")?;
                 super::monitor::Monitor::of_protocol("token", count).run(client, output)?;
             }
         }
@@ -206,6 +208,10 @@ fn duration(flag: &str, text: &str) -> Result<Duration, UsageError> {
 }
 
 fn graph(dot: bool, client: &Client, output: &Output) -> anyhow::Result<()> {
+    if dot && output.json {
+        let text = "--dot and --json are two forms of one graph: give one of them; the JSON has the other as its field dot";
+        return Err(UsageError(text.to_owned()).into());
+    }
     let graph = client.get("/v1/token/graph")?;
     if output.json {
         output.json(&graph);

@@ -6,6 +6,9 @@ use super::*;
 
 /// The texts of the command line that a test here provokes.
 pub(super) const PROVOKED: &[&str] = &[
+    "this agent does not run token",
+    "--dot and --json are two forms of one graph",
+    "64 turns wait for the token at this agent already",
     "no value is called …",
     "is no duration: give one with its unit",
     "cannot run …; check its name and PATH",
@@ -35,10 +38,28 @@ fn agent() -> Agent {
 }
 
 #[test]
+fn an_agent_without_a_token_says_so() {
+    let idle = Agent::start(&["--services", ""]);
+    let http = idle.http().to_string();
+    for verb in [
+        &["token"][..],
+        &["token", "watch"],
+        &["token", "get"],
+        &["token", "graph"],
+        &["token", "set", "k", "v"],
+    ] {
+        assert_fails(&[verb, &["--agent", &http]].concat(), "this agent does not run token", 1);
+    }
+    assert_fails(&["token", "run", "--agent", &http, "--", "true"], "this agent does not run token", 1);
+}
+
+#[test]
 fn a_token_that_cannot_be_used_says_why() {
     let agent = agent();
     let http = agent.http().to_string();
     assert_fails(&["token", "get", "nothing", "--agent", &http], "no value is called …", 1);
+    let both = ["token", "graph", "--dot", "--json", "--agent", &http];
+    assert_fails(&both, "--dot and --json are two forms of one graph", 2);
     let run = ["token", "run", "--limit", "5", "--agent", &http, "--", "true"];
     assert_fails(&run, "is no duration: give one with its unit", 2);
     let run = ["token", "run", "--agent", &http, "--", "/nowhere/command"];
@@ -59,6 +80,11 @@ fn a_token_that_cannot_be_used_says_why() {
         assert_fails(&run, "is out of range: give 1ms to 24h", 2);
     }
     let deep = format!("{}{}", "[".repeat(65), "]".repeat(65));
+    let half = ["token", "set", "k", r#""\ud800""#, "--agent", &http];
+    assert_fails(&half, "this value cannot travel: …", 2);
+    let (status, text) =
+        agent.request("POST", "/v1/token/values", &[JSON], r#"{"key":"k","value":["\ud800"]}"#);
+    assert_api_error(status, &text, 409, "token_refused");
     let (long_key, long) = ("k".repeat(129), "x".repeat(4097));
     for (key, value) in
         [("", "1"), (&*long_key, "1"), ("a\nb", "1"), ("\u{1b}[2J", "1"), ("k", &*long), ("k", &*deep)]
@@ -71,6 +97,36 @@ fn a_token_that_cannot_be_used_says_why() {
         let (status, text) = agent.request("POST", "/v1/token/values", &[JSON], &body);
         assert_api_error(status, &text, 409, "token_refused");
     }
+}
+
+#[test]
+fn who_would_be_one_too_many_to_wait_is_told_the_bound() {
+    let agent = agent();
+    let http = agent.http().to_string();
+    let (status, text) = agent.request("POST", "/v1/token/hold", &[JSON], "{\"limit_ms\":3600000}");
+    assert_eq!(status, 200, "{text}");
+    let turn = || {
+        let mut stream = std::net::TcpStream::connect(agent.http()).expect("it listens");
+        let body = "{\"limit_ms\":1000}";
+        let head = format!(
+            "POST /v1/token/turn HTTP/1.1\r\nHost: {http}\r\n{JSON}\r\nContent-Length: {}",
+            body.len()
+        );
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).expect("it reads");
+        stream
+    };
+    // One of them is one too many, and the only one that is answered.
+    let mut waiting: Vec<_> = (0..65).map(|_| turn()).collect();
+    common::wait_until("one of them is refused", || {
+        waiting.iter_mut().find_map(|stream| {
+            stream.set_nonblocking(true).ok()?;
+            let mut answer = [0; 12];
+            (stream.read(&mut answer).is_ok() && answer.ends_with(b" 409")).then_some(())
+        })
+    });
+    let run = ["token", "run", "--agent", &http, "--", "true"];
+    assert_fails(&run, "64 turns wait for the token at this agent already", 1);
+    drop(waiting);
 }
 
 #[test]

@@ -103,7 +103,12 @@ pub struct Restored {
     /// The id we had before.
     pub from: TokenId,
     /// How long our data had been as it was: so long others may have gone on without us knowing.
+    #[serde(rename = "blind_micros", serialize_with = "as_micros")]
     pub blind: Duration,
+}
+
+fn as_micros<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(crate::time::micros(*duration))
 }
 
 /// Calls an application that may panic (JA-41a).

@@ -15,7 +15,7 @@ use super::pass::Pass;
 use super::start::KEPT_KEY;
 use super::{Compute, DropReason, Event, LostReason, Reply};
 use crate::tag::OpId;
-use crate::time::{Instant, Now};
+use crate::time::{Instant, Now, micros};
 
 /// The most tokens that may wait to be merged with ours.
 const ARRIVALS_MAX: usize = 4;
@@ -142,8 +142,13 @@ impl<A: Application> Jitterbug<A> {
     pub(super) fn lead(&mut self, now: Now, restored: Option<Restored>, out: Out<'_, '_, A>) {
         self.counters.tenures += 1;
         let renew_timeout = self.renew();
+        // Nobody took it after a hold: the hold is no part of the way round, short as it is.
+        if matches!(self.state, State::Leader(_)) && self.held_already() {
+            self.loops.held_until(now.mono);
+        }
         if let Some(took) = self.loops.begin(now.mono, renew_timeout / 2) {
-            out.event(Event::LoopSlow { took, renew_timeout });
+            let (took_micros, renew_timeout_micros) = (micros(took), micros(renew_timeout));
+            out.event(Event::LoopSlow { took_micros, renew_timeout_micros });
         }
         let lead = Lead::new(now.mono, now.mono + self.pulse_interval(), restored);
         self.enter(State::Leader(Box::new(lead)), out);
@@ -375,7 +380,7 @@ impl<A: Application> Jitterbug<A> {
     }
 
     /// One hold per tenure: two would share a number.
-    fn held_already(&self) -> bool {
+    pub(super) fn held_already(&self) -> bool {
         self.holds.last_fence() == self.fence
     }
 }

@@ -72,6 +72,9 @@ impl Set {
         if self.value.text().len() > VALUE_BYTES_MAX {
             return Err("a value has at most 4096 bytes as JSON");
         }
+        if self.value.has_half_a_pair() {
+            return Err("a text has no half of a surrogate pair (\\ud800 to \\udfff)");
+        }
         if self.value.depth() > DEPTH_MAX {
             return Err("a value is nested at most 64 deep");
         }

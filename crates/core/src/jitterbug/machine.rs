@@ -280,7 +280,9 @@ impl<A: Application> Jitterbug<A> {
     fn hold(&mut self, now: Now, request: RequestId, limit: Duration, out: Out<'_, '_, A>) -> Option<Reply> {
         let limit = limit.min(self.config.hold_max);
         if !self.holds.ask(Asked { request, limit }) {
-            return Some(Reply::Refused("as many holds wait as may"));
+            return Some(Reply::Refused(
+                "64 turns wait for the token at this agent already: try again when some are over",
+            ));
         }
         self.grant_hold(now, out);
         None // The reply comes with the token.

@@ -311,11 +311,13 @@ pub enum Event {
     /// A node is new in the list.
     NodeAdded {
         /// Which.
+        #[serde(flatten)]
         node: NodeEntry,
     },
     /// A node of the list is elsewhere.
     NodeMoved {
         /// Which, and where now.
+        #[serde(flatten)]
         node: NodeEntry,
     },
     /// Somebody else uses our host id. One of the two will starve: give one of them another.
@@ -326,16 +328,17 @@ pub enum Event {
     /// The ring is so long that the node waits longer than configured.
     RenewRaised {
         /// How long now.
-        renew_timeout: Duration,
+        renew_timeout_micros: u64,
         /// For how many nodes.
         nodes: usize,
     },
-    /// A loop took more than half the time that anybody waits.
+    /// A loop took more than half the time that anybody waits, and nobody is known to have held the token: not this node, and
+    /// no other that said so when it was asked.
     LoopSlow {
         /// How long it took.
-        took: Duration,
+        took_micros: u64,
         /// How long a waiter waits.
-        renew_timeout: Duration,
+        renew_timeout_micros: u64,
     },
     /// An application elsewhere is to compute something; a command brings the result.
     ComputeAsked {

@@ -100,6 +100,7 @@ impl<A: Application> Jitterbug<A> {
         if restore.heard(answer) {
             if answer.is_held() {
                 self.holder = self.list.at_ip(from).next();
+                self.loops.heard_holder();
             }
             self.denied(now, out);
         }

@@ -13,7 +13,7 @@ use super::{Event, PassFailure};
 use crate::machine::Refusal;
 use crate::stream::StreamEvent;
 use crate::tag::StreamId;
-use crate::time::Now;
+use crate::time::{Now, micros};
 use crate::wire::{DecodeError, Writer};
 
 impl<A: Application> Jitterbug<A> {
@@ -97,7 +97,7 @@ impl<A: Application> Jitterbug<A> {
             && (self.renew_told == self.config.renew_timeout || renew_timeout >= 2 * self.renew_told)
         {
             self.renew_told = renew_timeout;
-            out.event(Event::RenewRaised { renew_timeout, nodes });
+            out.event(Event::RenewRaised { renew_timeout_micros: micros(renew_timeout), nodes });
         }
     }
 
@@ -183,6 +183,9 @@ impl<A: Application> Jitterbug<A> {
         let Some(pass) = lead.pass() else { return };
         let (stream, deadline, to) = (pass.stream, pass.deadline, pass.to.host_id);
         self.counters.passes += 1;
+        if self.held_already() {
+            self.loops.held_until(now.mono);
+        }
         self.penalties.succeeded(to);
         self.lingering.insert(stream, deadline);
         self.passed_to = Some(to);

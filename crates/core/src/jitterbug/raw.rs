@@ -36,6 +36,34 @@ impl Raw {
         self.text() == "null"
     }
 
+    /// Whether a text in it has half of a surrogate pair (`"\\ud800"`): that is JSON by its grammar, but no text, and many readers
+    /// refuse the whole for it.
+    #[must_use]
+    pub fn has_half_a_pair(&self) -> bool {
+        let (text, mut at, mut high) = (self.text().as_bytes(), 0, false);
+        while at < text.len() {
+            let unit = match text[at] {
+                b'\\' if text.get(at + 1) == Some(&b'u') => {
+                    let digits =
+                        text.get(at + 2..at + 6).and_then(|digits| core::str::from_utf8(digits).ok());
+                    digits.and_then(|digits| u16::from_str_radix(digits, 16).ok())
+                }
+                _ => None,
+            };
+            let is_low = unit.is_some_and(|unit| (0xdc00..0xe000).contains(&unit));
+            if high != is_low {
+                return true;
+            }
+            high = unit.is_some_and(|unit| (0xd800..0xdc00).contains(&unit));
+            at += match (text[at], unit) {
+                (_, Some(_)) => 6,
+                (b'\\', None) => 2,
+                _ => 1,
+            };
+        }
+        high
+    }
+
     /// How deep its lists and objects are nested.
     #[must_use]
     pub fn depth(&self) -> usize {
@@ -104,5 +132,31 @@ impl From<&str> for Raw {
 impl From<u64> for Raw {
     fn from(number: u64) -> Self {
         Value::from(number).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_pair_is_found_and_whole_ones_are_not() {
+        let has = |json: &str| Raw::new(json).unwrap().has_half_a_pair();
+        for whole in
+            [r#""x""#, r#""\ud83d\ude00""#, r#"{"\ud83d\ude00":"\\ud800"}"#, r#""\u00e4\n\\\\""#, "[1,2]"]
+        {
+            assert!(!has(whole), "{whole}");
+        }
+        for half in [
+            r#""\ud800""#,
+            r#""\udc00""#,
+            r#""\uDBFFx\uDFFF""#,
+            r#""\ude00\ud83d""#,
+            r#"["\ud83d","\ude00"]"#,
+            r#"{"\ud800":1}"#,
+            r#""\\\ud800""#,
+        ] {
+            assert!(has(half), "{half}");
+        }
     }
 }

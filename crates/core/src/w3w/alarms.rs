@@ -28,6 +28,10 @@ pub(super) enum Alarm {
     Files,
     /// The store was busy: what is to be saved is tried again.
     Room,
+    /// Messages for us wait for room.
+    Door,
+    /// A message of ours is offered again.
+    Again,
     /// The node is stopping and has waited long enough for its last bytes.
     Stop,
 }
@@ -45,6 +49,8 @@ impl Alarm {
             Self::KeepKnown => "mesh.keep_known",
             Self::Files => "mesh.files",
             Self::Room => "mesh.room",
+            Self::Door => "mesh.door",
+            Self::Again => "mesh.again",
             Self::Stop => "mesh.stop",
         }
     }

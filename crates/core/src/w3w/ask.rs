@@ -2,8 +2,8 @@
 
 use super::form::{Form, write_form};
 use super::machine::{BLOCKS, INBOX, Mesh, Out};
-use super::nid::Nid;
-use super::save::{Pending, forget_blocks};
+use super::nid::{Key, Nid};
+use super::save::{Listing, Pending, forget_blocks};
 use super::{Command, Reply, Status};
 use crate::tag::RequestId;
 use crate::time::Now;
@@ -24,9 +24,10 @@ impl Mesh {
                 let op = self.begin(Pending::Read { request, key, is_part: false });
                 return out.get(op, BLOCKS, &key.to_bytes());
             }
+            Command::Find { first, last, is_file } => Reply::Found(self.find(first, last, is_file)),
             Command::Inbox { from } => Reply::Inbox(self.post.inbox(from, LINES_MAX)),
             Command::Outbox { from } => Reply::Outbox(self.post.outbox(from, LINES_MAX)),
-            Command::Remove { number } => self.remove_received(number, out),
+            Command::Remove { number } => self.remove_received(now, number, out),
             Command::Peers => Reply::Peers(self.ring.peers()),
             Command::Known => Reply::Known(self.known.list()),
             Command::AddKnown { ip } => {
@@ -45,7 +46,7 @@ impl Mesh {
                 let status = self.files.status(file, to);
                 status.map_or(Reply::NoSuchFile, |status| Reply::File(Box::new(status)))
             }
-            Command::DropFile { file } => self.drop_file(file, out),
+            Command::DropFile { file } => self.drop_file(now, file, out),
             Command::ReadBlock { file, index } => match self.files.block_key(file, index) {
                 Some(key) => {
                     let op = self.begin(Pending::Read { request, key, is_part: true });
@@ -55,6 +56,20 @@ impl Mesh {
             },
         };
         out.reply(request, reply);
+    }
+
+    /// At most two keys in a range: of files under way or here, and of blocks.
+    fn find(&self, first: Key, last: Key, is_file: bool) -> Vec<Key> {
+        let incoming = self.files.incoming.range(first..=last).map(|(key, _)| *key).take(2);
+        let parcels = (first, Nid::from_bytes([0; 32]))..=(last, Nid::from_bytes([255; 32]));
+        let outgoing = self.files.outgoing.range(parcels).map(|((key, _), _)| *key);
+        let blocks = self.shelf.range(first, last).take(if is_file { 0 } else { 2 });
+        let outgoing = outgoing.take(if is_file { usize::MAX } else { 0 });
+        let mut found: Vec<Key> = incoming.chain(outgoing).chain(blocks).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(2);
+        found
     }
 
     /// Plain DATA goes as it is; only if it looks like a form, or a receipt is wanted, is it wrapped.
@@ -69,11 +84,13 @@ impl Mesh {
     ) -> Result<(), Reply> {
         let form =
             if receipt { Form::Ask { nonce: self.rng.next_u64(), payload: data } } else { Form::Plain(data) };
-        self.send_own(now, to, &write_form(&form), Some(receipt), Some(request), out)
+        let data = write_form(&form);
+        let listing = Listing { wants_receipt: receipt, is_file: false, size: data.len() as u64 };
+        self.send_own(now, to, &data, Some(listing), Some(request), out)
     }
 
     /// Takes a line out of the inbox; its block is then one that nobody waits for.
-    fn remove_received(&mut self, number: u64, out: Out<'_, '_>) -> Reply {
+    pub(super) fn remove_received(&mut self, now: Now, number: u64, out: Out<'_, '_>) -> Reply {
         let Some(line) = self.post.remove_in(number) else { return Reply::NoSuchMessage };
         if line.is_file {
             self.drop_incoming(line.key, out);
@@ -82,6 +99,7 @@ impl Mesh {
         }
         let op = self.begin(Pending::Other);
         out.delete(op, INBOX, &number.to_be_bytes(), false);
+        self.knock(now);
         Reply::Done
     }
 
@@ -109,7 +127,8 @@ impl Mesh {
             blocks: self.shelf.len(),
             bytes: self.shelf.bytes(),
             quota_bytes: self.config.quota_bytes,
-            memory_bytes: self.memory_bytes(),
+            kept_out: self.doorstep.len(),
+            memory_bytes: self.memory_bytes() + self.doorstep.bytes(),
         }
     }
 }

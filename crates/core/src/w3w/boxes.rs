@@ -34,12 +34,14 @@ pub struct Sent {
     pub to: Nid,
     /// Where its DATA is.
     pub key: Key,
-    /// How long DATA is.
+    /// How long DATA is; for a file, the whole file.
     pub size: u64,
     /// When it was sent, in seconds since 1970.
     pub sent_at: u64,
     /// Whether a receipt was asked for.
     pub wants_receipt: bool,
+    /// Whether it is a file, sent block by block.
+    pub is_file: bool,
     /// What is known of it.
     pub state: SentState,
 }
@@ -117,20 +119,23 @@ impl Sent {
         bytes.extend_from_slice(&self.key.to_bytes());
         bytes.extend_from_slice(&self.size.to_be_bytes());
         bytes.extend_from_slice(&self.sent_at.to_be_bytes());
-        bytes.push(self.wants_receipt.into());
+        bytes.push(u8::from(self.wants_receipt) | u8::from(self.is_file) << 1);
         bytes.push(self.state as u8);
         bytes
     }
 
     pub(super) fn from_bytes(number: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
+        let (to, key) = (nid(&mut reader)?, key(&mut reader)?);
+        let (size, sent_at, flags) = (reader.u64()?, reader.u64()?, reader.u8()?);
         let line = Self {
             number: self::number(number)?,
-            to: nid(&mut reader)?,
-            key: key(&mut reader)?,
-            size: reader.u64()?,
-            sent_at: reader.u64()?,
-            wants_receipt: reader.u8()? != 0,
+            to,
+            key,
+            size,
+            sent_at,
+            wants_receipt: flags & 1 != 0,
+            is_file: flags & 2 != 0,
             state: match reader.u8()? {
                 0 => SentState::Waiting,
                 1 => SentState::HandedOn,
@@ -193,8 +198,11 @@ mod tests {
         let received = Received { number: 7, from: nid, key, size: 9, received_at: 3, is_file: true };
         assert_eq!(Received::from_bytes(&7u64.to_be_bytes(), &received.to_bytes()), Ok(received));
         for state in [SentState::Waiting, SentState::HandedOn, SentState::Delivered, SentState::Expired] {
-            let sent = Sent { number: 8, to: nid, key, size: 9, sent_at: 3, wants_receipt: false, state };
-            assert_eq!(Sent::from_bytes(&8u64.to_be_bytes(), &sent.to_bytes()), Ok(sent));
+            for (wants_receipt, is_file) in [(false, false), (true, false), (true, true), (false, true)] {
+                let sent =
+                    Sent { number: 8, to: nid, key, size: 9, sent_at: 3, wants_receipt, is_file, state };
+                assert_eq!(Sent::from_bytes(&8u64.to_be_bytes(), &sent.to_bytes()), Ok(sent));
+            }
         }
         for outbox in [None, Some(4)] {
             let waiting = Waiting { sender: nid, recipient: nid, key, size: 1, until: 2, outbox };

@@ -47,7 +47,7 @@ crate::counters! {
         queue_dropped,
         /// Messages that expired while they waited.
         expired,
-        /// Messages passed on without being saved, because the store is full or failed.
+        /// Messages that were not saved because the store is full or failed: passed on all the same, or kept out.
         unsaved,
         /// Blocks thrown away to make room.
         blocks_evicted,

@@ -4,7 +4,7 @@
 //! `memory_bytes_max`, nothing more is granted. If it is the unfinished ones that are too many, one peer at a time may go on, the
 //! one whose message is the furthest: else peers that all stopped in the middle of a long message would wait for each
 //! other for ever. So the most is
-//! `memory_bytes_max`, a window for each peer, and one message.
+//! `memory_bytes_max`, a window for each peer, and one message; half as much again may wait for room in the store.
 
 use core::time::Duration;
 

@@ -25,6 +25,8 @@ use crate::wire::{DecodeError, Reader};
 pub const FORM_MAGIC: &[u8; 16] = b"annulus/form/1\r\n";
 /// The most blocks a file may have: 64 GiB in blocks of one MiB.
 pub const FILE_BLOCKS_MAX: usize = 65_536;
+/// The longest name of a file that is shown.
+const NAME_CHARS_MAX: usize = 255;
 /// The most ranges in one progress; what is missing beyond them is told the next time.
 pub(super) const PROGRESS_RANGES_MAX: usize = 64;
 
@@ -79,7 +81,7 @@ pub enum Form<'a> {
 /// What a file consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// What its sender calls it; never to be used as a path.
+    /// What its sender calls it, as it was sent: [`Manifest::shown_name`] is what may be shown.
     pub name: String,
     /// How long it is.
     pub size: u64,
@@ -95,6 +97,15 @@ impl Manifest {
     pub fn block_len(&self, index: u32) -> u64 {
         let from = u64::from(index) * u64::from(self.block_bytes);
         self.size.saturating_sub(from).min(u64::from(self.block_bytes))
+    }
+
+    /// What its sender calls it, made harmless: the last part of a path, without control characters, and a name in any case.
+    /// Even so it is to be shown, not to be written to.
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        let last = self.name.rsplit(['/', '\\']).next().unwrap_or_default();
+        let name: String = last.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+        if matches!(name.trim(), "" | "." | "..") { "unnamed".to_owned() } else { name }
     }
 
     /// What the file is known by: the hash of its core.
@@ -257,4 +268,24 @@ fn read_progress(reader: &mut Reader<'_>) -> Result<Progress, DecodeError> {
         missing.push((reader.u32()?, reader.u32()?));
     }
     Ok(Progress { file, round, is_complete, missing })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_file_leads_anywhere() {
+        let shown = |name: &str| {
+            Manifest { name: name.to_owned(), size: 0, block_bytes: 1, blocks: vec![] }.shown_name()
+        };
+        assert_eq!(shown("report 1.pdf"), "report 1.pdf");
+        assert_eq!(shown("../../etc/passwd"), "passwd");
+        assert_eq!(shown("C:\\windows\\x.dll"), "x.dll");
+        for nothing in ["", "..", ".", "../..", "a/", "/", "x/ .. ", "\u{1b}\r\n"] {
+            assert_eq!(shown(nothing), "unnamed", "{nothing:?}");
+        }
+        assert_eq!(shown("\u{1b}[2Jx"), "[2Jx");
+        assert_eq!(shown(&"y".repeat(60_000)).len(), NAME_CHARS_MAX);
+    }
 }

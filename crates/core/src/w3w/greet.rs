@@ -354,6 +354,7 @@ impl Mesh {
         tracing::debug!(state = "DEL_ROUTE", nid = %self.own, peer = %nid);
         let was_neighbour = self.ring.is_neighbour(nid);
         self.ring.remove(nid);
+        self.offer_when_back(nid);
         self.counters.peers_removed += 1;
         out.event(Event::PeerDisconnected { nid, why });
         self.plan_announce(now, false);
@@ -451,6 +452,7 @@ impl Mesh {
             self.refused_by.deadline(),
             self.reserved.deadline(),
             self.introduced.deadline(),
+            self.declined.deadline(),
             self.queue.deadline(),
             self.shelf.deadline(),
             self.post.deadline(),

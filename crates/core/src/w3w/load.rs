@@ -146,6 +146,7 @@ impl Mesh {
             told: Vec::new(),
             is_handed,
             is_held: true,
+            again: None,
         };
         self.queue.put(line, entry);
     }

@@ -7,12 +7,13 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use super::alarms::{Alarm, Alarms};
 use super::config::{Announce, Config, ConfigError};
 use super::counts::Counters;
+use super::doorstep::Doorstep;
 use super::files::Files;
 use super::known::Known;
 use super::links::Links;
 use super::memory::{Limiter, Memory};
 use super::message::{Here, SeenKey};
-use super::nid::Nid;
+use super::nid::{Key, Nid};
 use super::post::Post;
 use super::queue::{Line, Queue};
 use super::room::Room;
@@ -89,6 +90,8 @@ pub struct Mesh {
     pub(super) reserved: Memory<Nid>,
     /// Who was told of whom (MA-37).
     pub(super) introduced: Memory<(Nid, Nid)>,
+    /// Files that are not wanted.
+    pub(super) declined: Memory<Key>,
     /// Nodes we have heard of and did not connect to, nearest to us.
     pub(super) candidates: BTreeMap<Nid, SocketAddrV4>,
     /// Broken connections that are dialled once more.
@@ -105,8 +108,11 @@ pub struct Mesh {
     /// Lines of the queue whose message is being read from the store.
     pub(super) fetching: BTreeSet<Line>,
     pub(super) room: Room,
+    pub(super) doorstep: Doorstep,
     pub(super) ops_begun: u64,
     pub(super) delivering_bytes: usize,
+    /// Messages for us that are being saved.
+    pub(super) delivering: BTreeSet<SeenKey>,
     /// The one peer that may send while memory is short.
     pub(super) favoured: Option<StreamId>,
     /// Whether credit was held back.
@@ -144,6 +150,7 @@ impl Mesh {
             refused_by: Memory::new(HOLD_DOWN_MAX),
             reserved: Memory::new(RESERVED_MAX),
             introduced: Memory::new(HOLD_DOWN_MAX),
+            declined: Memory::new(HOLD_DOWN_MAX),
             candidates: BTreeMap::new(),
             redials: BTreeMap::new(),
             by_source: Limiter::new(16, second / 4, 1024),
@@ -157,8 +164,10 @@ impl Mesh {
             ops: BTreeMap::new(),
             fetching: BTreeSet::new(),
             room: Room::default(),
+            doorstep: Doorstep::default(),
             ops_begun: 0,
             delivering_bytes: 0,
+            delivering: BTreeSet::new(),
             favoured: None,
             is_owing: false,
             loading: None,
@@ -220,6 +229,8 @@ impl Mesh {
             Alarm::KeepKnown => self.keep_known(out),
             Alarm::Files => self.push_files(now, out),
             Alarm::Room => self.try_again(now, out),
+            Alarm::Door => self.open_door(now, out),
+            Alarm::Again => self.offer_again(now, out),
             Alarm::Stop => self.abort_all(out),
         }
     }

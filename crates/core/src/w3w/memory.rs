@@ -40,6 +40,10 @@ impl<K: Ord + Copy> Memory<K> {
         self.until.get(&key).is_some_and(|until| *until > now)
     }
 
+    pub(super) fn until(&self, key: K) -> Option<Instant> {
+        self.until.get(&key).copied()
+    }
+
     pub(super) fn forget(&mut self, key: K) {
         if let Some(until) = self.until.remove(&key) {
             self.order.remove(&(until, key));

@@ -11,8 +11,8 @@
 //! |---|---|
 //! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
-//! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs`, `room.rs`, `credit.rs` | commands, files, what waits to be saved, what peers may send |
+//! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs`, `deliver.rs` | the states of the document, INIT to SAVE |
+//! | `ask.rs`, `transfer.rs`, `room.rs`, `doorstep.rs`, `again.rs`, `credit.rs` | commands, files, what waits to be saved, for room, for its receipt, what peers may send |
 //! | `routes.rs` | the routing ring |
 //! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs`, `spare.rs` | nouns with no machine round them |
 //! | `form.rs` | forms of DATA: receipts and files |
@@ -73,6 +73,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod again;
 mod alarms;
 mod announce;
 mod ask;
@@ -80,7 +81,9 @@ mod boxes;
 mod config;
 mod counts;
 mod credit;
+mod deliver;
 mod describe;
+mod doorstep;
 mod files;
 mod form;
 mod frames;
@@ -122,7 +125,7 @@ pub use form::{FILE_BLOCKS_MAX, FORM_MAGIC, Form, Manifest, Progress, read_form,
 pub use known::{KnownNode, KnownNodesError, known_nodes_from_json, known_nodes_to_json};
 pub use machine::{BLOCKS, FILES, INBOX, INDEX, KNOWN, Mesh, OUTBOX, QUEUE, SEEN, TCP, UDP};
 pub use message::{Here, Message};
-pub use nid::{Key, NID_HEX_BYTES, Nid, ParseNidError};
+pub use nid::{KEY_DIGITS_MIN, Key, NID_HEX_BYTES, Nid, ParseNidError};
 pub use routes::{Direction, Peer};
 pub use wire::{
     Body, DATA_BYTES_MAX, HEADER_BYTES, HERE_BYTES_MAX, LENGTH_BYTES, VERSION, decode_body, decode_here,
@@ -149,6 +152,16 @@ pub enum Command {
     Get {
         /// Its key.
         key: Key,
+    },
+    /// The keys between these two, themselves included: of blocks, or of files only. Two of them at most: more than one is
+    /// no answer.
+    Find {
+        /// The least.
+        first: Key,
+        /// The greatest.
+        last: Key,
+        /// Whether only files count.
+        is_file: bool,
     },
     /// What is for us, from this number on.
     Inbox {
@@ -205,7 +218,7 @@ pub enum Command {
         /// To whom it goes if we send it; `None` if it is for us.
         to: Option<Nid>,
     },
-    /// Forget a file, wherever it goes.
+    /// Give up a file, wherever it goes; one for us is not taken again while it is still being offered.
     DropFile {
         /// Which.
         file: Key,
@@ -250,6 +263,8 @@ pub enum Reply {
     },
     /// The bytes asked for.
     Block(Data),
+    /// What was found.
+    Found(Vec<Key>),
     /// There is no such block.
     NoSuchBlock,
     /// There is, but it is no longer what its key says.
@@ -316,7 +331,7 @@ pub struct Status {
     pub inbox: usize,
     /// Lines in the outbox.
     pub outbox: usize,
-    /// Messages that wait.
+    /// Messages that wait for a peer, for their recipient or for their receipt.
     pub waiting: usize,
     /// Messages remembered as seen.
     pub seen: usize,
@@ -326,6 +341,8 @@ pub struct Status {
     pub bytes: u64,
     /// The most of them.
     pub quota_bytes: u64,
+    /// Messages for us that wait for room in the store.
+    pub kept_out: usize,
     /// Bytes of messages in memory.
     pub memory_bytes: usize,
 }
@@ -368,16 +385,25 @@ pub enum Event {
         /// Where the second is.
         ip: Ipv4Addr,
     },
-    /// A message for us came, and is safe if `is_kept`. It is told once.
+    /// A message for us came and is safe. It is told once.
     MessageReceived {
         /// Its line in the inbox.
         #[serde(flatten)]
         message: Received,
-        /// Whether it is in the store; if not, this is the only copy.
-        is_kept: bool,
         /// The DATA; [`read_form`] gives the payload.
         #[serde(skip)]
         data: Data,
+    },
+    /// A message for us finds no room in the store. It is not delivered and not confirmed: it waits, or has never come.
+    MessageKeptOut {
+        /// Who sent it, or claims to have.
+        from: Nid,
+        /// What its DATA would be found under.
+        key: Key,
+        /// How long it is.
+        size: u64,
+        /// Whether it waits here for room; if not, its sender may have kept it.
+        is_waiting: bool,
     },
     /// A message was given to peers, by us as its sender or in transit.
     MessagePassedOn {
@@ -467,7 +493,7 @@ pub enum Event {
         /// Which block.
         index: u32,
     },
-    /// A file is given up: nothing was heard of it for too long.
+    /// A file is given up: nothing was heard of it for too long, or it is not wanted.
     FileGivenUp {
         /// Which file.
         file: Key,

@@ -105,7 +105,8 @@ impl FromStr for Nid {
     type Err = ParseNidError;
 
     fn from_str(text: &str) -> Result<Self, ParseNidError> {
-        Self::from_hex(text.as_bytes()).ok_or(ParseNidError)
+        // People may write it in capitals; the wire may not, and reads with `from_hex`.
+        Self::from_hex(text.to_ascii_lowercase().as_bytes()).ok_or(ParseNidError)
     }
 }
 
@@ -117,11 +118,14 @@ impl Serialize for Nid {
 
 /// The text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an address in the mesh has 64 lower-case hexadecimal digits")]
+#[error("an address in the mesh has 64 hexadecimal digits")]
 pub struct ParseNidError;
 
 /// How many bytes an address takes on the wire.
 pub const NID_HEX_BYTES: usize = 64;
+
+/// So many digits of a key are enough to ask for it, if no other begins so.
+pub const KEY_DIGITS_MIN: usize = 8;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -160,6 +164,18 @@ impl Key {
     pub const fn to_bytes(self) -> [u8; 32] {
         self.0
     }
+
+    /// The least and the greatest key that begin with these digits; `None` if they are none, too few to tell blocks apart, or
+    /// too many.
+    #[must_use]
+    pub fn beginning_with(digits: &str) -> Option<(Self, Self)> {
+        if !(KEY_DIGITS_MIN..=NID_HEX_BYTES).contains(&digits.len()) {
+            return None;
+        }
+        let filled =
+            |with: &str| format!("{digits}{}", with.repeat(NID_HEX_BYTES - digits.len())).parse().ok();
+        Some((filled("0")?, filled("f")?))
+    }
 }
 
 impl fmt::Display for Key {
@@ -185,5 +201,24 @@ impl FromStr for Key {
 impl Serialize for Key {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_asked_for_by_enough_of_its_digits() {
+        let key = Key::of(b"x");
+        let text = key.to_string();
+        for digits in [8, 9, 63, 64] {
+            let (first, last) = Key::beginning_with(&text[..digits].to_uppercase()).unwrap();
+            assert!(first <= key && key <= last && first.to_string()[..digits] == text[..digits]);
+        }
+        assert_eq!(Key::beginning_with(&text), Some((key, key)));
+        for bad in ["", &text[..7], &format!("{text}0"), "0123456g", "../../../x", "äöüäöüäö"] {
+            assert_eq!(Key::beginning_with(bad), None, "{bad}");
+        }
     }
 }

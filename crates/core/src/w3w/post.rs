@@ -19,6 +19,8 @@ pub(super) struct Post {
     /// Those whose receipt has not come: until when it may.
     awaited: BTreeSet<(Instant, u64)>,
     awaited_until: BTreeMap<u64, Instant>,
+    /// Those whose receipt is being written down: nothing else is news of them.
+    confirming: BTreeSet<u64>,
     lines_max: usize,
     next_in: u64,
     next_out: u64,
@@ -33,6 +35,7 @@ impl Post {
             asked: BTreeSet::new(),
             awaited: BTreeSet::new(),
             awaited_until: BTreeMap::new(),
+            confirming: BTreeSet::new(),
             lines_max,
             next_in: 0,
             next_out: 0,
@@ -91,6 +94,7 @@ impl Post {
 
     pub(super) fn remove_out(&mut self, number: u64) -> Option<Sent> {
         self.expect_no_more(number);
+        self.confirming.remove(&number);
         let line = self.outbox.remove(&number)?;
         self.asked.remove(&(line.to, line.key, number));
         Some(line)
@@ -99,7 +103,8 @@ impl Post {
     /// Changes what is known of a message of ours; the line, if that is news. A message that was delivered stays so.
     pub(super) fn set_state(&mut self, number: u64, state: SentState) -> Option<Sent> {
         let line = self.outbox.get_mut(&number)?;
-        if line.state == state || line.state == SentState::Delivered {
+        let is_settled = line.state == SentState::Delivered || self.confirming.contains(&number);
+        if line.state == state || is_settled {
             return None;
         }
         line.state = state;
@@ -110,9 +115,25 @@ impl Post {
         Some(line)
     }
 
+    /// A receipt came: the line as it will be when that is written down, unless it is confirmed already.
+    pub(super) fn begin_confirming(&mut self, number: u64) -> Option<Sent> {
+        let line = *self.outbox.get(&number)?;
+        let is_news = line.state != SentState::Delivered && self.confirming.insert(number);
+        is_news.then_some(Sent { state: SentState::Delivered, ..line })
+    }
+
+    pub(super) fn end_confirming(&mut self, number: u64) {
+        self.confirming.remove(&number);
+    }
+
     /// The message that a receipt of this key from this node answers.
     pub(super) fn answered_by(&self, from: Nid, key: Key) -> Option<u64> {
         self.asked.range((from, key, 0)..=(from, key, u64::MAX)).next_back().map(|(.., number)| *number)
+    }
+
+    /// Whether a receipt of this message of ours can still come.
+    pub(super) fn is_awaited(&self, number: u64) -> bool {
+        self.awaited_until.contains_key(&number)
     }
 
     /// Takes a message whose receipt has not come in time.
@@ -143,7 +164,12 @@ impl Post {
 
     /// Whether this file is in the inbox, so that all of it is there.
     pub(super) fn has_file(&self, file: Key) -> bool {
-        self.files.range((file, 0)..=(file, u64::MAX)).next().is_some()
+        self.file_number(file).is_some()
+    }
+
+    /// The line of the inbox that tells of this file.
+    pub(super) fn file_number(&self, file: Key) -> Option<u64> {
+        self.files.range((file, 0)..=(file, u64::MAX)).next().map(|(_, number)| *number)
     }
 
     pub(super) fn len(&self) -> (usize, usize) {
@@ -170,7 +196,16 @@ mod tests {
 
     fn sent(number: u64, to: u8, key: u8, wants_receipt: bool) -> Sent {
         let (to, key) = (Nid::from_bytes([to; 32]), Key::of(&[key]));
-        Sent { number, to, key, size: 1, sent_at: 0, wants_receipt, state: SentState::Waiting }
+        Sent {
+            number,
+            to,
+            key,
+            size: 1,
+            sent_at: 0,
+            wants_receipt,
+            is_file: false,
+            state: SentState::Waiting,
+        }
     }
 
     fn received(number: u64, key: u8, is_file: bool) -> Received {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::again::Again;
 use super::message::Message;
 use super::nid::{Key, Nid};
 use crate::tag::StreamId;
@@ -41,6 +42,8 @@ pub(super) struct Entry {
     pub(super) is_handed: bool,
     /// We keep it until it expires (MA-45b).
     pub(super) is_held: bool,
+    /// It was handed on and waits for its receipt.
+    pub(super) again: Option<Again>,
 }
 
 /// What is remembered of whom a message was given to: enough for any ring, and bounded.
@@ -65,6 +68,8 @@ pub(super) struct Queue {
     entries: BTreeMap<Line, Entry>,
     /// Lines whose message could be let go of: it is stored too.
     sheddable: BTreeSet<Line>,
+    /// Lines of ours, by their number in the outbox.
+    own: BTreeMap<u64, Line>,
     /// Lines of others.
     transit: BTreeSet<Line>,
     /// Those of them whose message is only in memory.
@@ -82,6 +87,7 @@ impl Queue {
         Self {
             entries: BTreeMap::new(),
             sheddable: BTreeSet::new(),
+            own: BTreeMap::new(),
             transit: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             order: BTreeSet::new(),
@@ -98,6 +104,37 @@ impl Queue {
         self.entries.len() < self.entries_max && self.bytes + size <= self.bytes_max
     }
 
+    /// Whether so much waits that nothing should stay that need not.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.entries.len() * 2 >= self.entries_max || self.bytes * 2 >= self.bytes_max
+    }
+
+    /// The line of a message of ours.
+    pub(super) fn line_of(&self, number: u64) -> Option<Line> {
+        self.own.get(&number).copied()
+    }
+
+    /// What is ours.
+    pub(super) fn own_lines(&self) -> impl Iterator<Item = &Entry> {
+        self.own.values().filter_map(|line| self.entries.get(line))
+    }
+
+    /// Those of ours that wait for a receipt and are such as these may go to their recipients again.
+    pub(super) fn offer_again(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for line in self.own.values() {
+            if let Some(entry) = self.entries.get_mut(line)
+                && entry.again.is_some()
+                && which(entry)
+            {
+                let recipient = entry.recipient;
+                entry.told.retain(|nid| *nid != recipient);
+                lines.push(*line);
+            }
+        }
+        lines
+    }
+
     pub(super) fn push(&mut self, entry: Entry) -> Line {
         let line = self.next;
         self.next += 1;
@@ -111,8 +148,9 @@ impl Queue {
         self.bytes += entry.size;
         self.memory_bytes += entry.message.as_ref().map_or(0, |message| message.body().len());
         self.order.insert((entry.until, line));
-        if entry.outbox.is_none() {
-            self.transit.insert(line);
+        match entry.outbox {
+            Some(number) => drop(self.own.insert(number, line)),
+            None => drop(self.transit.insert(line)),
         }
         self.entries.insert(line, entry);
     }
@@ -122,6 +160,7 @@ impl Queue {
         self.order.remove(&(entry.until, line));
         self.sheddable.remove(&line);
         self.transit.remove(&line);
+        entry.outbox.map(|number| self.own.remove(&number));
         self.unsaved.remove(&line);
         self.bytes -= entry.size;
         self.memory_bytes -= entry.message.as_ref().map_or(0, |message| message.body().len());

@@ -31,6 +31,9 @@ impl Mesh {
         self.remind(now);
         if !is_new {
             self.counters.duplicates += 1;
+            if is_ours && from == message.sender {
+                self.confirm_again(now, &message, key, seen, out);
+            }
         } else if is_ours {
             self.deliver(now, message, key, None, out);
         } else {
@@ -80,6 +83,7 @@ impl Mesh {
             told: Vec::new(),
             is_handed: false,
             is_held: false,
+            again: None,
         }
     }
 
@@ -91,8 +95,11 @@ impl Mesh {
         }
         let (recipient, from) = (entry.recipient, entry.from);
         let is_held = entry.is_held || self.has_custody(recipient);
+        // What only waits for its receipt has had its way through the others.
+        let is_over = entry.again.is_some() && self.ring.get(recipient).is_none();
         let targets: Vec<(Nid, StreamId)> =
             (self.targets(recipient, from, entry.is_own(self.own)).into_iter())
+                .filter(|_| !is_over)
                 .filter(|nid| !entry.told.contains(nid))
                 .filter_map(|nid| self.ring.get(nid).map(|route| (nid, route.stream)))
                 .collect();
@@ -210,14 +217,14 @@ impl Mesh {
             _ => None,
         };
         for line in done {
-            self.handed(stream, line, to, out);
+            self.handed(now, stream, line, to, out);
         }
         self.pump(now, stream, out);
         self.repay(now, out);
     }
 
     /// SEND 3 (M-50): a connection has taken a message. It leaves the queue, unless we have custody of it.
-    fn handed(&mut self, stream: StreamId, line: Line, to: Option<Nid>, out: Out<'_, '_>) {
+    fn handed(&mut self, now: Now, stream: StreamId, line: Line, to: Option<Nid>, out: Out<'_, '_>) {
         let Some(entry) = self.queue.get_mut(line) else { return };
         entry.targets.retain(|target| *target != stream);
         let is_first = !core::mem::replace(&mut entry.is_handed, true);
@@ -226,7 +233,7 @@ impl Mesh {
         if is_first && let Some(number) = outbox {
             self.set_sent_state(number, SentState::HandedOn, out);
         }
-        if is_over {
+        if is_over && !self.keep_for_receipt(now, line) {
             self.forget_line(line, out);
         } else if is_idle {
             self.queue.unload(line);

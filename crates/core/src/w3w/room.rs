@@ -8,11 +8,12 @@ use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::alarms::Alarm;
-use super::machine::{INBOX, Mesh, Out, SEEN};
+use super::deliver::Delivery;
+use super::machine::{INBOX, Mesh, OUTBOX, Out, SEEN};
 use super::message::{Message, SeenKey};
 use super::nid::Key;
 use super::queue::Line;
-use super::save::{Delivery, Pending, forget_blocks, put_block};
+use super::save::{Pending, forget_blocks, put_block};
 use crate::time::Now;
 
 /// How many operations may be under way at once before others wait, and how many bytes.
@@ -103,7 +104,8 @@ impl Mesh {
                 }
             }),
             Saving::Deliver(delivery) => {
-                let Delivery { message, key, is_new, is_part, received, evicted, .. } = &*delivery;
+                let Delivery { message, key, is_new, is_part, received, evicted, confirms, request, .. } =
+                    &*delivery;
                 let seen = SeenKey::new(message.sender, message.recipient, *key);
                 let until = seconds + self.config.expiry.as_secs();
                 out.batch(op, !is_part, |batch| {
@@ -112,6 +114,9 @@ impl Mesh {
                         put_block(*key, message.shared_data(), seconds, batch);
                     }
                     batch.put(SEEN, &seen.0, &until.to_be_bytes());
+                    for sent in confirms.iter().chain(request.as_ref().map(|(_, sent)| sent)) {
+                        batch.put(OUTBOX, &sent.number.to_be_bytes(), &sent.to_bytes());
+                    }
                     if let Some(received) = received {
                         batch.put(INBOX, &received.number.to_be_bytes(), &received.to_bytes());
                     }

@@ -19,21 +19,6 @@ use crate::store::{StoreFault, StoreReply, StoreResult};
 use crate::tag::{OpId, RequestId};
 use crate::time::Now;
 
-/// A message for us that is being saved.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Delivery {
-    pub(super) message: Message,
-    pub(super) key: Key,
-    /// Whether the block is written for the first time.
-    pub(super) is_new: bool,
-    /// Whether it is a block of a file: then it need not be safe before the whole file is.
-    pub(super) is_part: bool,
-    pub(super) received: Option<Received>,
-    /// What is thrown away to make room for it.
-    pub(super) evicted: Vec<Key>,
-    request: Option<(RequestId, u64)>,
-}
-
 /// What an operation of the store was for.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Pending {
@@ -53,6 +38,15 @@ pub(super) enum Pending {
     Other,
 }
 
+/// How a message of ours is listed in the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) wants_receipt: bool,
+    pub(super) is_file: bool,
+    /// As people count it: of a file, all of it.
+    pub(super) size: u64,
+}
+
 /// How far the start has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loading {
@@ -69,7 +63,7 @@ impl Mesh {
     }
 
     /// Makes room for a block; what is thrown away for it, or `None` if there is none to be made.
-    fn room_for(&mut self, key: Key, bytes: usize) -> Option<Vec<Key>> {
+    pub(super) fn room_for(&mut self, key: Key, bytes: usize) -> Option<Vec<Key>> {
         if self.shelf.has(key) {
             return Some(Vec::new());
         }
@@ -114,7 +108,7 @@ impl Mesh {
         now: Now,
         to: Nid,
         data: &[u8],
-        receipt: Option<bool>,
+        listing: Option<Listing>,
         request: Option<RequestId>,
         out: Out<'_, '_>,
     ) -> Result<(), Reply> {
@@ -132,6 +126,7 @@ impl Mesh {
         if to == self.own {
             // MA-44: no network between us and ourselves.
             self.received.add(seen, now.mono, now.mono + self.config.expiry);
+            let request = request.zip(listing);
             self.deliver(now, message, key, request, out);
             return Ok(());
         }
@@ -143,7 +138,7 @@ impl Mesh {
         self.shelf.add(key, data.len() as u64, Duration::ZERO, now.mono);
         self.shelf.pin(key);
         self.passed.add(seen, now.mono, now.mono + self.config.expiry);
-        let sent = receipt.map(|wants_receipt| self.new_sent(now, to, key, data.len(), wants_receipt));
+        let sent = listing.map(|listing| self.new_sent(now, to, key, listing));
         let mut entry = self.entry(now, message, key, None, sent.map(|line| line.number));
         entry.is_lined = true;
         let waiting = waiting_of(&entry);
@@ -152,7 +147,7 @@ impl Mesh {
         let number = sent.map_or(u64::MAX, |line| line.number);
         let request = request.map(|request| (request, number));
         let op = self.begin(Pending::Own { line, key, is_new, request });
-        out.batch(op, receipt.is_some() && !is_early, |batch| {
+        out.batch(op, listing.is_some() && !is_early, |batch| {
             forget_blocks(&evicted, batch);
             if is_new {
                 put_block(key, block.clone(), now.wall.as_seconds(), batch);
@@ -169,19 +164,20 @@ impl Mesh {
         Ok(())
     }
 
-    fn new_sent(&mut self, now: Now, to: Nid, key: Key, size: usize, wants_receipt: bool) -> Sent {
+    pub(super) fn new_sent(&mut self, now: Now, to: Nid, key: Key, listing: Listing) -> Sent {
         Sent {
             number: self.post.allot_out(),
             to,
             key,
-            size: size as u64,
+            size: listing.size,
             sent_at: now.wall.as_seconds(),
-            wants_receipt,
+            wants_receipt: listing.wants_receipt,
+            is_file: listing.is_file,
             state: SentState::Waiting,
         }
     }
 
-    fn put_sent(&mut self, now: Now, sent: Sent, out: Out<'_, '_>) {
+    pub(super) fn put_sent(&mut self, now: Now, sent: Sent, out: Out<'_, '_>) {
         if let Some(gone) = self.post.put_out(sent, now.mono + self.config.expiry) {
             let op = self.begin(Pending::Other);
             out.delete(op, OUTBOX, &gone.number.to_be_bytes(), false);
@@ -215,104 +211,6 @@ impl Mesh {
         outbox.map(|number| self.post.remove_out(number));
     }
 
-    /// SAVE of a message for us: it is told to the application once it is safe.
-    pub(super) fn deliver(
-        &mut self,
-        now: Now,
-        message: Message,
-        key: Key,
-        request: Option<RequestId>,
-        out: Out<'_, '_>,
-    ) {
-        let (size, seconds) = (message.data().len(), now.wall.as_seconds());
-        let form = read_form(message.data());
-        let is_for_people = matches!(form, Form::Plain(_) | Form::Ask { .. });
-        let is_part = matches!(form, Form::Block { .. });
-        let received = is_for_people.then(|| Received {
-            number: self.post.allot_in(),
-            from: message.sender,
-            key,
-            size: size as u64,
-            received_at: seconds,
-            is_file: false,
-        });
-        let is_new = !self.shelf.has(key);
-        let room = self.room_for(key, size);
-        let request = request.map(|request| (request, self.post.allot_out()));
-        let has_room = room.is_some();
-        let evicted = room.unwrap_or_default();
-        let delivery = Delivery { message, key, is_new, is_part, received, evicted, request };
-        if !has_room {
-            return self.delivered(now, delivery, Some(StoreFault::Full), out);
-        }
-        self.shelf.add(key, size as u64, Duration::ZERO, now.mono);
-        self.shelf.pin(key);
-        self.delivering_bytes += delivery.message.body().len();
-        self.save(now, Saving::Deliver(Box::new(delivery)), out);
-    }
-
-    fn delivered(&mut self, now: Now, delivery: Delivery, fault: Option<StoreFault>, out: Out<'_, '_>) {
-        let Delivery { message, key, received, request, .. } = delivery;
-        if let (Some(fault), Some((request, _))) = (fault, request) {
-            self.received.forget(SeenKey::new(message.sender, message.recipient, key));
-            return out.reply(request, Reply::StoreFailed { fault });
-        }
-        if let Some(fault) = fault {
-            self.counters.unsaved += 1;
-            out.event(Event::StoreFailed { fault });
-        }
-        match (read_form(message.data()), received) {
-            (Form::Plain(_) | Form::Ask { .. }, Some(received)) => {
-                self.for_people(now, &message, received, fault.is_none(), out);
-            }
-            (Form::Receipt { key: of, received_at }, _) => {
-                self.receipt(message.sender, of, received_at, out);
-                if fault.is_none() {
-                    self.shelf.unpin(key);
-                }
-            }
-            // A block that is not in the store has not come: it will be sent again.
-            (Form::Block { .. }, _) if fault.is_some() => {}
-            _ => {
-                let is_part = self.file_message(now, &message, key, out);
-                if fault.is_none() && !is_part {
-                    self.shelf.unpin(key);
-                }
-            }
-        }
-        if let Some((request, number)) = request {
-            let mut sent = self.new_sent(now, self.own, key, message.data().len(), false);
-            sent.number = number;
-            sent.state = SentState::Delivered;
-            let op = self.begin(Pending::Other);
-            out.put(op, OUTBOX, &number.to_be_bytes(), &sent.to_bytes(), false);
-            self.put_sent(now, sent, out);
-            out.reply(request, Reply::Sent { number, key });
-        }
-        self.remind(now);
-        self.repay(now, out);
-    }
-
-    /// A message that people read: into the inbox, told, and confirmed if its sender asked for it.
-    fn for_people(
-        &mut self,
-        now: Now,
-        message: &Message,
-        received: Received,
-        is_kept: bool,
-        out: Out<'_, '_>,
-    ) {
-        self.counters.messages_delivered += 1;
-        if is_kept {
-            self.put_received(received, out);
-        }
-        out.event(Event::MessageReceived { message: received, is_kept, data: message.clone().into() });
-        if is_kept && matches!(read_form(message.data()), Form::Ask { .. }) && message.sender != self.own {
-            let receipt = Form::Receipt { key: received.key, received_at: now.wall.as_seconds() };
-            self.send_form(now, message.sender, &receipt, out);
-        }
-    }
-
     /// Puts a line into the inbox; the oldest makes room if it must.
     pub(super) fn put_received(&mut self, received: Received, out: Out<'_, '_>) {
         let Some(gone) = self.post.put_in(received) else { return };
@@ -328,31 +226,39 @@ impl Mesh {
     /// A form of ours, not listed in the outbox; if it finds no room it is as good as lost on the way.
     pub(super) fn send_form(&mut self, now: Now, to: Nid, form: &Form<'_>, out: Out<'_, '_>) {
         let data = super::form::write_form(form);
-        if self.send_own(now, to, &data, None, None, out).is_err() {
-            self.counters.queue_dropped += 1;
+        match self.send_own(now, to, &data, None, None, out) {
+            Ok(()) => {}
+            // A full store must not make us silent: what came is confirmed all the same.
+            Err(Reply::QuotaFull) if to != self.own => self.send_unsaved(now, to, &data, out),
+            Err(_) => self.counters.queue_dropped += 1,
         }
     }
 
-    fn receipt(&mut self, from: Nid, key: Key, received_at: u64, out: Out<'_, '_>) {
-        match self.post.answered_by(from, key) {
-            Some(number) => {
-                if self.set_sent_state(number, SentState::Delivered, out) {
-                    out.event(Event::MessageConfirmed { number, by: from, key, received_at });
-                }
-            }
-            None => self.counters.receipts_unmatched += 1,
-        }
+    fn send_unsaved(&mut self, now: Now, to: Nid, data: &[u8], out: Out<'_, '_>) {
+        let key = Key::of(data);
+        self.passed.add(SeenKey::new(self.own, to, key), now.mono, now.mono + self.config.expiry);
+        let entry = self.entry(now, Message::new(self.own, to, data), key, None, None);
+        let line = self.queue.push(entry);
+        self.saved_transit(now, line, false, out);
     }
 
     /// Notes what is known of a message of ours; true if it is news.
     pub(super) fn set_sent_state(&mut self, number: u64, state: SentState, out: Out<'_, '_>) -> bool {
         let Some(line) = self.post.set_state(number, state) else { return false };
         let op = self.begin(Pending::Other);
-        // A receipt is not sent twice: what it told must not be forgotten.
-        let is_final = state == SentState::Delivered;
-        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), is_final);
-        out.event(Event::MessageStateChanged { number, key: line.key, state });
+        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), state == SentState::Delivered);
+        self.tell_sent_state(line, out);
         true
+    }
+
+    pub(super) fn tell_sent_state(&mut self, sent: Sent, out: Out<'_, '_>) {
+        let Sent { number, key, state, .. } = sent;
+        out.event(Event::MessageStateChanged { number, key, state });
+        if state == SentState::Delivered
+            && let Some(line) = self.queue.line_of(number)
+        {
+            self.forget_line(line, out);
+        }
     }
 
     /// A line that waits is written down, so that it survives a restart.
@@ -479,7 +385,9 @@ impl Mesh {
             }
             Saving::Deliver(delivery) => {
                 self.delivering_bytes -= delivery.message.body().len();
-                self.unless_written(fault, delivery.key, delivery.is_new);
+                if delivery.is_shelved {
+                    self.unless_written(fault, delivery.key, delivery.is_new);
+                }
                 self.delivered(now, *delivery, fault, out);
             }
         }
@@ -529,6 +437,7 @@ impl Mesh {
         while self.refused_by.take_expired(now.mono).is_some() {}
         while self.reserved.take_expired(now.mono).is_some() {}
         while self.introduced.take_expired(now.mono).is_some() {}
+        self.forget_declined(now, out);
         let mut forgotten = Vec::new();
         while let Some(seen) = self.received.take_expired(now.mono) {
             forgotten.push(seen);

@@ -24,6 +24,8 @@ pub(super) struct Shelf {
     /// Unpinned blocks, those that expire first in front: they are the oldest.
     loose: BTreeSet<(Instant, Key)>,
     bytes: u64,
+    /// Bytes of unpinned blocks.
+    loose_bytes: u64,
     bytes_max: u64,
     blocks_max: usize,
     keep: Duration,
@@ -32,7 +34,7 @@ pub(super) struct Shelf {
 impl Shelf {
     pub(super) fn new(bytes_max: u64, blocks_max: usize, keep: Duration) -> Self {
         let (blocks, loose) = (BTreeMap::new(), BTreeSet::new());
-        Self { blocks, loose, bytes: 0, bytes_max, blocks_max, keep }
+        Self { blocks, loose, bytes: 0, loose_bytes: 0, bytes_max, blocks_max, keep }
     }
 
     /// Adds a block that is `age` old, unpinned; does nothing if it is there.
@@ -42,6 +44,7 @@ impl Shelf {
             place.insert(Block { bytes, pins: 0, until });
             self.loose.insert((until, key));
             self.bytes += bytes;
+            self.loose_bytes += bytes;
         }
     }
 
@@ -49,7 +52,9 @@ impl Shelf {
     pub(super) fn pin(&mut self, key: Key) {
         if let Some(block) = self.blocks.get_mut(&key) {
             block.pins += 1;
-            self.loose.remove(&(block.until, key));
+            if self.loose.remove(&(block.until, key)) {
+                self.loose_bytes -= block.bytes;
+            }
         }
     }
 
@@ -58,14 +63,17 @@ impl Shelf {
         if let Some(block) = self.blocks.get_mut(&key) {
             block.pins = block.pins.saturating_sub(1);
             if block.pins == 0 {
-                self.loose.insert((block.until, key));
+                let is_news = self.loose.insert((block.until, key));
+                self.loose_bytes += if is_news { block.bytes } else { 0 };
             }
         }
     }
 
     pub(super) fn remove(&mut self, key: Key) {
         if let Some(block) = self.blocks.remove(&key) {
-            self.loose.remove(&(block.until, key));
+            if self.loose.remove(&(block.until, key)) {
+                self.loose_bytes -= block.bytes;
+            }
             self.bytes -= block.bytes;
         }
     }
@@ -82,6 +90,18 @@ impl Shelf {
         }
         gone.iter().for_each(|key| self.remove(*key));
         Some(gone)
+    }
+
+    /// Whether a block is here or fits; takes nothing away.
+    pub(super) fn could_take(&self, key: Key, bytes: u64) -> bool {
+        let pinned = self.blocks.len() - self.loose.len();
+        self.has(key) || (self.bytes - self.loose_bytes + bytes <= self.bytes_max && pinned < self.blocks_max)
+    }
+
+    /// Whether so much is waited for that nothing more should be that need not.
+    pub(super) fn is_half_pinned(&self) -> bool {
+        let pinned = self.blocks.len() - self.loose.len();
+        (self.bytes - self.loose_bytes) * 2 > self.bytes_max || pinned * 2 > self.blocks_max
     }
 
     /// Takes away the oldest unpinned block if its time is over.
@@ -107,6 +127,11 @@ impl Shelf {
 
     pub(super) fn has(&self, key: Key) -> bool {
         self.blocks.contains_key(&key)
+    }
+
+    /// The keys between these two.
+    pub(super) fn range(&self, first: Key, last: Key) -> impl Iterator<Item = Key> {
+        self.blocks.range(first..=last).map(|(key, _)| *key)
     }
 
     pub(super) fn bytes(&self) -> u64 {

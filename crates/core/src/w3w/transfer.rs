@@ -7,13 +7,14 @@
 use core::time::Duration;
 
 use super::alarms::Alarm;
-use super::boxes::{Received, SentState};
+use super::boxes::{Received, SentState, number};
 use super::files::{FILES_MAX, Incoming, Outgoing, PROGRESS_BLOCKS, Parcel};
 use super::form::{Form, Manifest, Progress, read_form, write_form};
 use super::machine::{FILES, INBOX, Mesh, Out};
 use super::message::Message;
 use super::nid::{Key, Nid};
-use super::save::Pending;
+use super::post::remaining;
+use super::save::{Listing, Pending};
 use super::{Event, Reply};
 use crate::time::Now;
 
@@ -41,7 +42,8 @@ impl Mesh {
         }
         let mut outgoing = Outgoing::new(to, manifest, self.rng.next_u32() >> 1, now.mono);
         let data = outgoing.first_offer();
-        if let Err(reply) = self.send_own(now, to, &data, Some(true), None, out) {
+        let listing = Listing { wants_receipt: true, is_file: true, size: outgoing.manifest.size };
+        if let Err(reply) = self.send_own(now, to, &data, Some(listing), None, out) {
             return reply;
         }
         let number = self.post.answered_by(to, Key::of(&data));
@@ -84,15 +86,58 @@ impl Mesh {
         }
     }
 
-    /// Forgets a file, finished or not.
-    pub(super) fn drop_file(&mut self, file: Key, out: Out<'_, '_>) -> Reply {
+    /// Gives up a file, wherever it goes. One for us is not taken again as long as somebody goes on offering it; one
+    /// that has come leaves the inbox.
+    pub(super) fn drop_file(&mut self, now: Now, file: Key, out: Out<'_, '_>) -> Reply {
         let parcels = self.files.outgoing.keys().filter(|(of, _)| *of == file);
         let parcels: Vec<Parcel> = parcels.copied().collect();
-        for parcel in &parcels {
-            self.drop_outgoing(*parcel, out);
+        for (file, peer) in &parcels {
+            self.give_up(*file, *peer, out);
         }
-        let was_incoming = self.drop_incoming(file, out);
-        if was_incoming || !parcels.is_empty() { Reply::Done } else { Reply::NoSuchFile }
+        let incoming = self.files.incoming.get(&file).map(|incoming| (incoming.from, incoming.is_complete));
+        match incoming {
+            Some((_, true)) => {
+                let number = self.post.file_number(file);
+                number.map(|number| self.remove_received(now, number, out));
+            }
+            Some((from, false)) => {
+                self.drop_incoming(file, out);
+                self.decline(now, file, out);
+                out.event(Event::FileGivenUp { file, peer: from });
+                self.knock(now);
+            }
+            None if parcels.is_empty() => return Reply::NoSuchFile,
+            None => {}
+        }
+        self.plan_files(now);
+        Reply::Done
+    }
+
+    /// A file of ours is given up; whether it arrived is not known.
+    fn give_up(&mut self, file: Key, peer: Nid, out: Out<'_, '_>) {
+        let number = self.drop_outgoing((file, peer), out).and_then(|outgoing| outgoing.number);
+        number.map(|number| self.set_sent_state(number, SentState::Unknown, out));
+        if let Some(line) = number.and_then(|number| self.queue.line_of(number)) {
+            self.forget_line(line, out);
+        }
+        out.event(Event::FileGivenUp { file, peer });
+    }
+
+    /// A file is not wanted: offers of it are not heard until they have ceased for `expiry`.
+    fn decline(&mut self, now: Now, file: Key, out: Out<'_, '_>) {
+        self.declined.add(file, now.mono, now.mono + self.config.expiry);
+        let until = now.wall.as_seconds() + self.config.expiry.as_secs();
+        let op = self.begin(Pending::Other);
+        out.put(op, FILES, &file_key(b'd', file), &until.to_be_bytes(), false);
+        self.remind(now);
+    }
+
+    /// Forgets that a file was not wanted.
+    pub(super) fn forget_declined(&mut self, now: Now, out: Out<'_, '_>) {
+        while let Some(file) = self.declined.take_expired(now.mono) {
+            let op = self.begin(Pending::Other);
+            out.delete(op, FILES, &file_key(b'd', file), false);
+        }
     }
 
     fn drop_outgoing(&mut self, parcel: Parcel, out: Out<'_, '_>) -> Option<Outgoing> {
@@ -135,6 +180,9 @@ impl Mesh {
 
     fn offered(&mut self, now: Now, from: Nid, manifest: Manifest, out: Out<'_, '_>) {
         let file = manifest.file();
+        if self.declined.has(file, now.mono) {
+            return self.decline(now, file, out);
+        }
         if let Some(incoming) = self.files.incoming.get_mut(&file) {
             if !incoming.is_sent_by(from) {
                 return;
@@ -146,7 +194,7 @@ impl Mesh {
             let op = self.begin(Pending::Other);
             let value = [&from.to_bytes()[..], &manifest.core()].concat();
             out.put(op, FILES, &file_key(b'i', file), &value, true);
-            out.event(Event::FileOffered { file, from, name: manifest.name.clone(), size: manifest.size });
+            out.event(Event::FileOffered { file, from, name: manifest.shown_name(), size: manifest.size });
             let round = self.rng.next_u32() >> 1;
             self.files.incoming.insert(file, Incoming::new(from, manifest, round, now.mono));
             self.plan_files(now);
@@ -211,7 +259,7 @@ impl Mesh {
         incoming.is_finishing = false;
         if is_safe {
             incoming.is_complete = true;
-            let (from, name, size) = (incoming.from, incoming.manifest.name.clone(), incoming.manifest.size);
+            let (from, name, size) = (incoming.from, incoming.manifest.shown_name(), incoming.manifest.size);
             self.put_received(received, out);
             out.event(Event::FileReceived { file, from, name, size });
             self.tell_progress(now, file, out);
@@ -237,9 +285,7 @@ impl Mesh {
             wanted.into_iter().for_each(|index| out.event(Event::BlockWanted { file, to: from, index }));
             return self.plan_files(now);
         }
-        if let Some(number) = outgoing.number {
-            self.set_sent_state(number, SentState::Delivered, out);
-        }
+        // What the outbox says of it has been written down together with this message.
         self.drop_outgoing(parcel, out);
         out.event(Event::FileDelivered { file, to: from });
         self.plan_files(now);
@@ -263,9 +309,7 @@ impl Mesh {
             .map(|(file, incoming)| (*file, incoming.from));
         let (ours, theirs): (Vec<_>, Vec<_>) = (ours.collect(), theirs.collect());
         for (file, peer) in ours {
-            let number = self.drop_outgoing((file, peer), out).and_then(|outgoing| outgoing.number);
-            number.map(|number| self.set_sent_state(number, SentState::Unknown, out));
-            out.event(Event::FileGivenUp { file, peer });
+            self.give_up(file, peer, out);
         }
         for (file, peer) in theirs {
             self.drop_incoming(file, out);
@@ -297,8 +341,15 @@ impl Mesh {
         }
     }
 
-    /// A line of [`FILES`] at the start. Files come before their parts: `i` and `o` sort before `p`.
+    /// A line of [`FILES`] at the start. Files come before their parts: `d`, `i` and `o` sort before `p`.
     pub(super) fn take_in_file(&mut self, now: Now, key: &[u8], value: &[u8]) {
+        if let (Some((b'd', file)), Ok(until)) = (key.split_first(), number(value)) {
+            let left = remaining(until, now.wall.as_seconds(), self.config.expiry);
+            if let Ok(file) = file.try_into() {
+                self.declined.add(Key::from_bytes(file), now.mono, now.mono + left);
+            }
+            return;
+        }
         let (Some((&kind, name)), Some((nid, core))) = (key.split_first(), value.split_first_chunk::<32>())
         else {
             return;

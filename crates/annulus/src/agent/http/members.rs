@@ -411,14 +411,14 @@ async fn resolve(api: &Api, text: &str) -> Result<Id, ApiError> {
     }
 }
 
-/// The address in the mesh that the member of this name tells; `None` also if members does not run here or several have
-/// the name.
-pub(super) async fn nid_of(api: &Api, name: &str) -> Option<String> {
+/// The address in the mesh that the member of this name tells, if it tells one; `None` if there is no such member, several
+/// have the name, or members does not run here.
+pub(super) async fn nid_of(api: &Api, name: &str) -> Option<Option<String>> {
     let members = list(api, true).await.ok()?;
     let told = members.iter().filter_map(|member| Tags::decode(&member.node.meta).ok());
     let mut named = told.filter(|tags| tags.name == name);
     let (first, second) = (named.next()?, named.next());
-    first.services.nid.filter(|_| second.is_none())
+    second.is_none().then_some(first.services.nid)
 }
 
 fn no_member(message: &str) -> ApiError {

@@ -58,7 +58,7 @@ struct MeshStatus {
     inbox: usize,
     /// Messages in the outbox.
     outbox: usize,
-    /// Messages that wait here for a peer.
+    /// Messages that wait here for a peer, for their recipient or for their receipt.
     waiting: usize,
     /// Messages remembered as seen.
     seen: usize,
@@ -68,6 +68,8 @@ struct MeshStatus {
     bytes: u64,
     /// The most bytes of them.
     quota_bytes: u64,
+    /// Messages for this node that wait for room in the store, neither told nor confirmed.
+    kept_out: usize,
     /// Bytes of messages in memory.
     memory_bytes: usize,
 }
@@ -100,6 +102,7 @@ async fn status(State(api): State<Api>) -> Result<Json<MeshStatus>, ApiError> {
         blocks: status.blocks,
         bytes: status.bytes,
         quota_bytes: status.quota_bytes,
+        kept_out: status.kept_out,
         memory_bytes: status.memory_bytes,
     }))
 }
@@ -217,12 +220,14 @@ struct OutboxLine {
     to: String,
     /// What its bytes are found under.
     hash: String,
-    /// How long they are.
+    /// How long they are; of a file, all of it.
     size: u64,
     /// When it was sent, in seconds since 1970.
     sent_at: u64,
     /// Whether a receipt was asked for.
     wants_receipt: bool,
+    /// Whether it is a file in several blocks.
+    is_file: bool,
     /// "waiting", "handed_on", "delivered", "expired" or "unknown".
     #[schema(value_type = String)]
     state: w3w::SentState,
@@ -244,6 +249,7 @@ async fn outbox(
         size: line.size,
         sent_at: line.sent_at,
         wants_receipt: line.wants_receipt,
+        is_file: line.is_file,
         state: line.state,
     };
     match ask(&api, w3w::Command::Outbox { from: query.from }).await? {
@@ -305,15 +311,19 @@ async fn remove(
 }
 
 /// The bytes under a hash, checked against it: those of a message, or a file that has come.
+///
+/// The first eight digits or more are enough if nothing else begins with them.
 #[utoipa::path(get, path = "/v1/mesh/blocks/{hash}",
-    params(("hash" = String, Path, description = "64 lower-case hexadecimal digits.")),
+    params(("hash" = String, Path, description = "64 hexadecimal digits.")),
     responses(
         (status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream"),
+        (status = 400, description = "That is no hash.", body = ErrorBody),
         (status = 404, description = "There is no such block, or no mesh.", body = ErrorBody),
+        (status = 409, description = "Several begin with these digits.", body = ErrorBody),
         (status = 500, description = "The bytes are spoilt.", body = ErrorBody),
     ))]
 async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Response, ApiError> {
-    let key: Key = hash.parse().map_err(|_| refused(&w3w::Reply::NoSuchBlock))?;
+    let key = find(&api, &hash, false).await?;
     match ask(&api, w3w::Command::Get { key }).await? {
         w3w::Reply::Block(data) => {
             Ok(([(header::CONTENT_TYPE, "application/octet-stream")], data.to_vec()).into_response())
@@ -413,15 +423,52 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
     if let Ok(nid) = text.parse() {
         return Ok(nid);
     }
+    // An agent without the service says so, whatever the address.
+    ask(api, w3w::Command::Status).await?;
     let told = members::nid_of(api, text).await;
-    told.and_then(|nid| nid.parse().ok()).ok_or_else(|| {
-        ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "bad_address",
+    if let Some(nid) = told.as_ref().and_then(|nid| nid.as_ref()?.parse().ok()) {
+        return Ok(nid);
+    }
+    let (message, hint) = match told {
+        Some(_) => (
+            format!("the member {text:?} does not run mesh"),
+            "start its agent with --services members,mesh, or send to a node that runs mesh",
+        ),
+        None => (
             format!("{text:?} is no address in the mesh, and no member of that name tells one"),
-            "give the 64 digits that `annulus mesh status` shows there, in small letters, or run members and mesh on both nodes",
-        )
-    })
+            "give the 64 digits that `annulus mesh status` shows there, or run members and mesh on both nodes",
+        ),
+    };
+    Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_address", message, hint))
+}
+
+/// The one block or file whose hash begins with these digits.
+async fn find(api: &Api, digits: &str, is_file: bool) -> Result<Key, ApiError> {
+    let Some((first, last)) = Key::beginning_with(digits) else {
+        // An agent without the service says so, whatever the hash.
+        ask(api, w3w::Command::Status).await?;
+        return Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_hash",
+            format!("{digits:?} is no hash"),
+            "give its 64 hexadecimal digits, or at least the first 8; inbox, outbox and files show them",
+        ));
+    };
+    let found = match ask(api, w3w::Command::Find { first, last, is_file }).await? {
+        w3w::Reply::Found(found) => found,
+        other => return Err(refused(&other)),
+    };
+    match found[..] {
+        [key] => Ok(key),
+        [] if is_file => Err(refused(&w3w::Reply::NoSuchFile)),
+        [] => Err(refused(&w3w::Reply::NoSuchBlock)),
+        _ => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "ambiguous_hash",
+            format!("several hashes begin with {digits}"),
+            "give more of its digits; with --json inbox, outbox and files show all of them",
+        )),
+    }
 }
 
 async fn received(api: &Api, from: u64) -> Result<Vec<w3w::Received>, ApiError> {
@@ -485,7 +532,7 @@ fn refused(reply: &w3w::Reply) -> ApiError {
             StatusCode::NOT_FOUND,
             "no_such_block",
             "there is no such block".to_owned(),
-            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes",
+            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes; what nobody waits for is thrown away in time",
         ),
         R::Corrupt { key } => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -512,7 +559,7 @@ fn file_refused(reply: &w3w::Reply) -> ApiError {
             StatusCode::NOT_FOUND,
             "no_such_file",
             "there is no such file under way".to_owned(),
-            "`annulus mesh outbox` shows whether it was received; send it again to go on",
+            "`annulus mesh files` shows those that are, `annulus mesh outbox` whether one was received; send it again to go on",
         ),
         R::WrongBlock => (
             StatusCode::CONFLICT,

@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use annulus_core::w3w::Key;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{short, text, time};
@@ -65,14 +67,15 @@ impl Outbox {
             };
             let state = format!("{style}{}{style:#}", state.replace('_', " "));
             let number = line["number"].to_string();
-            vec![number, short(line, "to"), line["size"].to_string(), time(&line["sent_at"]), state]
+            let (to, hash, size) = (short(line, "to"), short(line, "hash"), line["size"].to_string());
+            vec![number, to, size, time(&line["sent_at"]), hash, state]
         };
-        super::show(&all(client, "outbox", 0)?, &["N", "TO", "SIZE", "SENT", "STATE"], row, output);
+        super::show(&all(client, "outbox", 0)?, &["N", "TO", "SIZE", "SENT", "HASH", "STATE"], row, output);
         Ok(())
     }
 }
 
-/// Write a message or a file to standard output, as its sender wrote it.
+/// Write a message or a file to standard output, as its sender wrote it; with --json its line of the inbox and `data_base64`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh read 0
@@ -93,6 +96,7 @@ impl Read {
         let path = format!("/v1/mesh/inbox/{}", self.number);
         match &self.output {
             Some(file) => download(client, &path, file, output)?,
+            None if output.json => output.json(&self.line(client, &path)?),
             None => copy(client, &path)?,
         }
         if self.remove {
@@ -102,13 +106,26 @@ impl Read {
     }
 }
 
-/// Writes the bytes under a hash, of a message or a file.
+impl Read {
+    /// The line of the inbox, and what its sender wrote.
+    fn line(&self, client: &Client, path: &str) -> anyhow::Result<Value> {
+        let lines = client.get(&format!("/v1/mesh/inbox?from={}", self.number))?;
+        let line =
+            lines.as_array().and_then(|lines| lines.first()).filter(|line| line["number"] == self.number);
+        let data = content(client, path, line.and_then(|line| line["size"].as_u64()).unwrap_or_default())?;
+        let mut line = line.cloned().unwrap_or_else(|| json!({ "number": self.number }));
+        line["data_base64"] = STANDARD.encode(data).into();
+        Ok(line)
+    }
+}
+
+/// Write the bytes under a hash, of a message or a file; with --json as `data_base64`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7
-  annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7 --output copy")]
+  annulus mesh get 84a5b2397ee07585 --output copy")]
 pub(super) struct Get {
-    /// As inbox and outbox show it with --json.
+    /// As inbox and outbox show it; the first 8 digits or more are enough if nothing else begins so.
     hash: String,
     /// Write it to this file instead, which must not exist; nothing is left there if it does not arrive whole.
     #[arg(long, short = 'o', value_name = "FILE")]
@@ -120,8 +137,56 @@ impl Get {
         let path = format!("/v1/mesh/blocks/{}", escaped(&self.hash));
         match &self.output {
             Some(file) => download(client, &path, file, output),
+            None if output.json => {
+                let data = content(client, &path, 0)?;
+                // Of a message all digits are known, however many were given; of a file its manifest would be needed.
+                let (given, whole) = (self.hash.to_lowercase(), Key::of(&data).to_string());
+                let hash = if whole.starts_with(&given) { whole } else { given };
+                output.json(&json!({ "hash": hash, "data_base64": STANDARD.encode(data) }));
+                Ok(())
+            }
             None => copy(client, &path),
         }
+    }
+}
+
+/// The longest content that is shown as JSON: that of a message. It has to be held in memory.
+const JSON_BYTES_MAX: u64 = 16 << 20;
+
+/// All bytes at once.
+fn content(client: &Client, path: &str, size: u64) -> anyhow::Result<Vec<u8>> {
+    let mut data = Bounded(Vec::new());
+    let is_too_long = size > JSON_BYTES_MAX;
+    let copied = if is_too_long { Ok(size) } else { client.copy(path, &mut data) };
+    if is_too_long || copied.as_ref().is_err_and(|_| data.is_full()) {
+        anyhow::bail!(
+            "this file is too long for JSON ({JSON_BYTES_MAX} bytes at most): write it with --output FILE"
+        );
+    }
+    copied?;
+    Ok(data.0)
+}
+
+/// Takes as much as is shown as JSON, and a part more.
+struct Bounded(Vec<u8>);
+
+impl Bounded {
+    fn is_full(&self) -> bool {
+        self.0.len() as u64 > JSON_BYTES_MAX
+    }
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
+        if self.is_full() {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -138,14 +203,23 @@ fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
 
 /// Copies to a new file that appears only when it is whole.
 fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}; choose another file", file.display());
+    // The name of the temporary file says nothing to anybody: only why it cannot be written is told.
+    let cannot = |why: &dyn std::fmt::Display| {
+        anyhow::anyhow!("cannot write {}; choose another file: {why}", file.display())
+    };
     if file.exists() {
         anyhow::bail!("cannot write {}; choose another file: it is there already", file.display());
     }
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut part = tempfile::NamedTempFile::new_in(dir).with_context(cannot)?;
-    let copied = client.copy(path, &mut part)?;
-    part.persist_noclobber(file).with_context(cannot)?;
+    let mut part = tempfile::NamedTempFile::new_in(dir).map_err(|error| cannot(&error.kind()))?;
+    let copied = client.copy(path, part.as_file_mut()).map_err(|error| {
+        // What the agent says is told as it is; what the disk says is about this file.
+        match error.downcast_ref::<std::io::Error>() {
+            Some(why) if !error.is::<&str>() => cannot(why),
+            _ => error,
+        }
+    })?;
+    part.persist_noclobber(file).map_err(|error| cannot(&error.error.kind()))?;
     let answer = json!({ "file": file, "bytes": copied });
     output.done(&answer, &format!("wrote {copied} bytes to {}", file.display()));
     Ok(())

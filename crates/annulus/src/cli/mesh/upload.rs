@@ -43,8 +43,8 @@ pub(super) fn send(
     let state = state_of(client, number)?;
     if state != "delivered" {
         bail!(
-            "{name} was not received ({state}): nothing was heard from the recipient for as long as mesh.expiry; the \
-             same command goes on where this one stopped"
+            "{name} was not received ({state}): it was dropped here, or nothing was heard from the recipient for as long as \
+             mesh.expiry; the same command goes on where this one stopped"
         );
     }
     let text = answer["file"].as_str().unwrap_or_default().to_owned();

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal as Caught, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::group::{Group, Outcome, Signal};
 use crate::cli::UsageError;
@@ -17,12 +17,12 @@ use crate::cli::output::Output;
 /// Wait for the token, run a command while it is here, then let it go on.
 ///
 /// The command finds the number of its turn in ANNULUS_FENCE: it grows from turn to turn along one line of the token. It
-/// runs in a process group of its own. If the token is lost while it runs (its limit is over, the agent ends or stands still so
-/// long that the ring goes on without it), the group
-/// gets SIGTERM, and after five seconds SIGKILL; SIGINT, SIGTERM and SIGHUP to this program do the same with that signal,
-/// and a second one kills at once. After a signal the token goes on when the command has ended; after the limit at once, so
-/// that for up to five seconds the command may run beside the next. If this program itself is killed, the agent lets the token go
-/// on, and (on Linux) the command is killed with it.
+/// runs in a process group of its own. Five seconds before its limit is over, or a quarter of the limit if that is less, the
+/// group gets SIGTERM, and shortly before the limit SIGKILL, so that it has ended when the next turn begins. If the token is
+/// lost while it runs (the agent ends or stands still so long that the ring goes on without it), the group gets SIGTERM, and
+/// after five seconds SIGKILL; SIGINT, SIGTERM and SIGHUP to this program do the same with that signal, within the limit, and
+/// a second one kills at once. If this program itself is killed, the agent lets the token go on, and (on Linux) the command is
+/// killed with it.
 ///
 /// The exit code is that of the command, 128 + n if signal n ended it or this program, 75 if the token was lost; then a line on
 /// standard error says how.
@@ -35,7 +35,7 @@ pub(super) struct Run {
     /// Run it again and again, with at least so long between two turns.
     #[arg(long, value_name = "DURATION")]
     every: Option<String>,
-    /// How long the command may keep the token: 1ms to 24h.
+    /// How long the command may keep the token, its end included: 1ms to 24h.
     #[arg(long, value_name = "DURATION", default_value = "60s")]
     limit: String,
     /// Leave the command in our process group, so that it can read from the terminal; what it starts itself is not
@@ -53,6 +53,10 @@ const LOST: u8 = 75;
 const SILENCE_MS: u64 = 10_000;
 /// How long a command that is to end may take.
 const GRACE: Duration = Duration::from_secs(5);
+/// The part of the limit that a command may need to end, at most: it must have ended when the limit is over.
+const ENDING: u32 = 4;
+/// The part of that which is left to kill it, and to tell the agent.
+const KILLING: u32 = 5;
 /// How long the system may take to forget what was killed.
 const BURIAL: Duration = Duration::from_secs(1);
 /// How long an agent may take to confirm that a turn is over.
@@ -133,6 +137,7 @@ impl Run {
         };
         let fence = held["fence"].as_u64().context("the agent gave no number; check --agent")?;
         let silence = Duration::from_millis(held["silence_ms"].as_u64().unwrap_or(SILENCE_MS));
+        let end = End::of(limit);
         let mut group = match Group::start(&self.command, fence, self.foreground) {
             Ok(group) => group,
             Err(error) => {
@@ -144,16 +149,37 @@ impl Run {
         let ended = tokio::select! {
             outcome = group.ended() => Ended::Command(outcome?.code()),
             why = end_of(&mut news, silence) => {
-                stop(&mut group, Signal::TERM, signals).await?;
+                // What was lost is lost; but a limit that is over all the same is over.
+                let kill_at = if matches!(why, Lost::Limit) { Instant::now() } else { Instant::now() + GRACE };
+                stop(&mut group, Signal::TERM, kill_at, signals).await?;
                 return Ok(Ended::Lost(why));
             }
+            () = sleep_until(end.ask_at) => {
+                stop(&mut group, Signal::TERM, end.kill_at, signals).await?;
+                Ended::Lost(Lost::Limit)
+            }
             (signal, code) = signals.next() => {
-                stop(&mut group, signal, signals).await?;
+                stop(&mut group, signal, end.kill_at.min(Instant::now() + GRACE), signals).await?;
                 Ended::Signal(code)
             }
         };
         release(client, &held, &mut news).await;
         Ok(ended)
+    }
+}
+
+/// When a command is asked to end, and when it is killed: before the limit is over and the next turn begins.
+struct End {
+    ask_at: Instant,
+    kill_at: Instant,
+}
+
+impl End {
+    /// For a turn that has begun now.
+    fn of(limit: Duration) -> Self {
+        let grace = GRACE.min(limit / ENDING);
+        let now = Instant::now();
+        Self { ask_at: now + limit - grace, kill_at: now + limit - grace / KILLING }
     }
 }
 
@@ -242,11 +268,16 @@ async fn release(client: &Client, held: &Value, news: &mut mpsc::Receiver<News>)
 }
 
 /// Asks the command to end, then makes it.
-async fn stop(group: &mut Group, signal: Signal, signals: &mut Signals) -> anyhow::Result<Outcome> {
+async fn stop(
+    group: &mut Group,
+    signal: Signal,
+    kill_at: Instant,
+    signals: &mut Signals,
+) -> anyhow::Result<Outcome> {
     group.send(signal);
     tokio::select! {
         outcome = group.vanished() => return outcome,
-        () = sleep(GRACE) => {}
+        () = sleep_until(kill_at) => {}
         _ = signals.next() => {}
     }
     group.send(Signal::KILL);
@@ -281,5 +312,25 @@ impl Signals {
             _ = self.hang_up.recv() => Signal::HUP,
         };
         (signal, super::group::code_of(signal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_ends_before_its_limit_is_over() {
+        let seconds = |limit: f64| {
+            let (begin, limit) = (Instant::now(), Duration::from_secs_f64(limit));
+            let end = End::of(limit);
+            let left = |at: Instant| (limit.saturating_sub(at - begin)).as_secs_f64();
+            (left(end.ask_at).ceil(), left(end.kill_at).ceil())
+        };
+        assert_eq!(seconds(3600.0), (5.0, 1.0));
+        assert_eq!(seconds(60.0), (5.0, 1.0));
+        assert_eq!(seconds(8.0), (2.0, 1.0), "a quarter, if that is less");
+        let short = End::of(Duration::from_millis(1));
+        assert!(short.ask_at < short.kill_at);
     }
 }

@@ -130,6 +130,16 @@ fn numbers_and_nesting_travel_as_they_were_written() {
 }
 
 #[test]
+fn half_a_surrogate_pair_of_others_travels_and_none_of_ours_is_made() {
+    let json = r#"{"counts":{"7":3},"theirs":"\ud800"}"#;
+    let document = Document::from_json(json.as_bytes()).unwrap();
+    assert_eq!(document.to_json().text(), json, "it is not ours to lose a token for it");
+    assert!(Document::from_json(br#"{"counts":{"\ud800":3}}"#).is_err(), "but no node is called so");
+    let change = Set { key: "k".into(), value: Raw::new(r#""\ud800""#).unwrap() };
+    assert!(ledger().change(change).is_err());
+}
+
+#[test]
 fn of_a_field_that_is_there_twice_the_last_counts() {
     for json in [
         r#"{"values":{"k":{"fence":1,"host":2,"value":3}},"values":5,"counts":{"12":4}}"#,

@@ -137,7 +137,10 @@ fn ja_28b_a_long_list_raises_the_time_a_waiter_waits() {
         (0..1000).map(|n| NodeEntry::new(host(100 + n), ip((n % 250) as u8 + 3), 1000 + n as u16)).collect();
     give(&mut rig, 1, 2, 77, &nodes, &counts(&[]));
     rig.advance(100 * MILLI);
-    assert!(has(&rig, "RenewRaised { renew_timeout: 104.3"), "2 · 1001 · 50 ms and what a restore takes");
+    assert!(
+        has(&rig, "RenewRaised { renew_timeout_micros: 1043"),
+        "2 · 1001 · 50 ms and what a restore takes"
+    );
     assert_eq!(rig.machine.status(rig.now.mono).renew_timeout_micros / 1_000_000, 104);
 }
 
@@ -157,6 +160,51 @@ fn ja_47_a_slow_loop_is_told() {
     rig.advance(6 * SECOND);
     pass_on(&mut rig, 3);
     assert!(has(&rig, "LoopSlow"));
+}
+
+#[test]
+fn ja_47_a_hold_is_no_slow_loop() {
+    let mut rig = waiter();
+    let take = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64| {
+        give(rig, n, 2, 77, &[entry(2), entry(1)], &counts(&[]));
+    };
+    let pass_on = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64| {
+        rig.advance(50 * MILLI);
+        rig.stream(StreamId::opened(n), StreamEvent::Data(&[0x41])).unwrap();
+        rig.stream(StreamId::opened(n), StreamEvent::Sent { bytes: 500, fin: true }).unwrap();
+    };
+    take(&mut rig, 1);
+    pass_on(&mut rig, 1);
+    // We hold it for long ourselves.
+    let hold = rig.command(Command::Hold { limit: 60 * SECOND });
+    take(&mut rig, 2);
+    rig.advance(20 * SECOND);
+    rig.command(Command::Release { hold });
+    pass_on(&mut rig, 2);
+    assert!(has(&rig, "TokenReleased") && has(&rig, "TokenPassed"));
+    take(&mut rig, 3);
+    pass_on(&mut rig, 3);
+    assert!(!has(&rig, "LoopSlow"), "{:#?}", rig.log);
+    // Somebody else does, and says so when we ask.
+    rig.advance(10 * SECOND + 100 * MILLI);
+    hear(&mut rig, 2, &Message::Tr2 { token_id: id(77).held() }).unwrap();
+    assert!(has(&rig, "RestoreDenied"), "{:#?}", rig.log);
+    take(&mut rig, 4);
+    pass_on(&mut rig, 4);
+    assert!(!has(&rig, "LoopSlow"), "{:#?}", rig.log);
+}
+
+#[test]
+fn ja_47_a_hold_of_one_who_is_alone_is_no_slow_loop_either() {
+    let mut rig = leader();
+    let hold = rig.command(Command::Hold { limit: 60 * SECOND });
+    rig.advance(20 * SECOND);
+    rig.command(Command::Release { hold });
+    rig.advance(SECOND);
+    assert!(has(&rig, "TokenReleased") && !has(&rig, "LoopSlow"), "{:#?}", rig.log);
+    rig.sleep(6 * SECOND);
+    rig.wake();
+    assert!(has(&rig, "LoopSlow"), "but a node that stood still is: {:#?}", rig.log);
 }
 
 #[test]
@@ -231,4 +279,19 @@ fn a_number_that_cannot_be_made_durable_is_not_used_and_the_token_goes_on() {
     assert_eq!(count_of(rig.machine.data(), OWN), 0);
     rig.drain();
     assert!(has(&rig, "StoreFailed") && has(&rig, "ApplicationFailed"));
+}
+
+#[test]
+fn durations_and_nodes_are_told_as_flat_fields() {
+    let told = |event: &Event| serde_json::to_value(event).unwrap();
+    let slow = told(&Event::LoopSlow { took_micros: 7, renew_timeout_micros: 9 });
+    assert_eq!(slow, serde_json::json!({"event": "loop_slow", "took_micros": 7, "renew_timeout_micros": 9}));
+    let raised = told(&Event::RenewRaised { renew_timeout_micros: 9, nodes: 2 });
+    assert_eq!(raised, serde_json::json!({"event": "renew_raised", "renew_timeout_micros": 9, "nodes": 2}));
+    let added = told(&Event::NodeAdded { node: entry(2) });
+    assert_eq!(added["host_id"], 12, "{added}");
+    assert!(
+        added["addr"].is_string() && added.get("node").is_none(),
+        "that is the name of the agent: {added}"
+    );
 }

@@ -1,9 +1,11 @@
 mod connections;
 mod credit;
 mod desk;
+mod given_up;
 mod group;
 mod known;
 mod messages;
 mod rings;
 mod rings_of;
+mod room;
 mod vectors;

@@ -156,6 +156,7 @@ proptest! {
         let (a, b) = (Nid::from_bytes(bytes), Nid::from_bytes(other));
         prop_assert_eq!(a.to_bytes(), bytes);
         prop_assert_eq!(a.to_string().parse::<Nid>().unwrap(), a);
+        prop_assert_eq!(a.to_string().to_uppercase().parse::<Nid>().unwrap(), a, "people may shout");
         prop_assert_eq!(a.to_hex().to_vec(), a.to_string().into_bytes());
         prop_assert_eq!(a.cmp(&b), a.to_string().cmp(&b.to_string()), "alphabetical order is numeric order");
     }

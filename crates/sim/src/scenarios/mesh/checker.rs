@@ -83,7 +83,7 @@ impl MeshChecker {
         self.expected.push(Expected { from, to, key, is_acknowledged: false, delivered: 0 });
     }
 
-    fn received(&mut self, host: HostId, nid: Nid, key: Key, is_kept: bool) -> Verdict {
+    fn received(&mut self, host: HostId, nid: Nid, key: Key) -> Verdict {
         let Some(message) = self.by_key.get(&key).and_then(|index| self.expected.get_mut(*index)) else {
             return Err(Violation::new(format!("{host} was given {key}, which nobody sent")));
         };
@@ -91,9 +91,6 @@ impl MeshChecker {
             return Err(Violation::new(format!("{host} was given {key}, which is for {}", message.to)));
         }
         message.delivered += 1;
-        if !is_kept {
-            self.forgetful.insert(host);
-        }
         if message.delivered == 1 {
             self.hops.extend(self.trails.hops(key, nid));
         } else {
@@ -183,9 +180,9 @@ fn ring_fault(sim: &Sim<Mesh>) -> Option<String> {
 impl Observer<Mesh> for MeshChecker {
     fn on_event(&mut self, sim: &Sim<Mesh>, host: HostId, event: &Event) -> Verdict {
         match event {
-            Event::MessageReceived { message, is_kept, .. } => {
+            Event::MessageReceived { message, .. } => {
                 let nid = sim.machine(host).map(Mesh::nid).unwrap_or_default();
-                self.received(host, nid, message.key, *is_kept)
+                self.received(host, nid, message.key)
             }
             Event::MessagePassedOn { key, sender, from, to, .. } => {
                 let at = sim.machine(host).map(Mesh::nid).unwrap_or_default();

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use super::super::Api;
 use super::super::error::{ApiError, ErrorBody, JsonBody, QueryArgs};
-use super::{MeshDone, ask, refused, resolve};
+use super::{MeshDone, ask, find, refused, resolve};
 
 /// The largest body of an offer: 64 digits, quotes and a comma for each block, and room for the rest.
 const OFFER_BYTES_MAX: usize = FILE_BLOCKS_MAX * 67 + (1 << 17);
@@ -23,7 +23,12 @@ const OFFER_BYTES_MAX: usize = FILE_BLOCKS_MAX * 67 + (1 << 17);
 pub(super) fn routes() -> OpenApiRouter<Api> {
     let offer = OpenApiRouter::new().routes(routes!(offer)).layer(DefaultBodyLimit::max(OFFER_BYTES_MAX));
     let supply = OpenApiRouter::new().routes(routes!(supply)).layer(DefaultBodyLimit::max(DATA_BYTES_MAX));
-    OpenApiRouter::new().merge(offer).merge(supply).routes(routes!(files)).routes(routes!(file))
+    OpenApiRouter::new()
+        .merge(offer)
+        .merge(supply)
+        .routes(routes!(files))
+        .routes(routes!(file))
+        .routes(routes!(give_up))
 }
 
 /// A file to send.
@@ -145,7 +150,7 @@ impl ToQuery {
 
 /// How far a file is, and which blocks are wanted.
 #[utoipa::path(get, path = "/v1/mesh/files/{file}",
-    params(("file" = String, Path, description = "64 lower-case hexadecimal digits."), ToQuery),
+    params(("file" = String, Path, description = "64 hexadecimal digits."), ToQuery),
     responses(
         (status = 200, description = "The file.", body = FileInfo),
         (status = 404, description = "There is no such file under way, or no mesh.", body = ErrorBody),
@@ -161,10 +166,43 @@ async fn file(
     }
 }
 
+/// Which file.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct DropRequest {
+    /// Its hash, or the first eight digits or more.
+    file: String,
+}
+
+/// Which file is given up.
+#[derive(Serialize, ToSchema)]
+struct DropAnswer {
+    /// Its hash.
+    file: String,
+}
+
+/// Give up a file, wherever it goes. One for this node is not taken again while it is still being offered.
+#[utoipa::path(post, path = "/v1/mesh/files/drop", request_body = DropRequest, responses(
+    (status = 200, description = "It is given up.", body = DropAnswer),
+    (status = 400, description = "That is no hash.", body = ErrorBody),
+    (status = 404, description = "There is no such file, or no mesh.", body = ErrorBody),
+    (status = 409, description = "Several begin with these digits.", body = ErrorBody),
+))]
+async fn give_up(
+    State(api): State<Api>,
+    JsonBody(request): JsonBody<DropRequest>,
+) -> Result<Json<DropAnswer>, ApiError> {
+    let file = find(&api, &request.file, true).await?;
+    match ask(&api, w3w::Command::DropFile { file }).await? {
+        w3w::Reply::Done => Ok(Json(DropAnswer { file: file.to_string() })),
+        other => Err(refused(&other)),
+    }
+}
+
 /// Give a block that is wanted. Answered as soon as it is on its way.
 #[utoipa::path(put, path = "/v1/mesh/files/{file}/blocks/{index}",
     params(
-        ("file" = String, Path, description = "64 lower-case hexadecimal digits."),
+        ("file" = String, Path, description = "64 hexadecimal digits."),
         ("index" = u32, Path, description = "Which block."),
         ToQuery,
     ),

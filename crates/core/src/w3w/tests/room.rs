@@ -1,0 +1,172 @@
+//! A recipient without room: nothing is told, nothing is confirmed, nothing is lost, and nothing comes twice.
+
+use core::time::Duration;
+
+use super::desk::{Desk, SECOND, config, nid};
+use crate::stream::StreamEvent;
+use crate::w3w::{Command, Config, Form, Key, Message, write_form};
+
+fn ask(desk: &Desk, nonce: u64, payload: &[u8]) -> Message {
+    Message::new(nid(0x10), desk.own(), &write_form(&Form::Ask { nonce, payload }))
+}
+
+fn received(desk: &Desk) -> usize {
+    desk.rig.log.iter().filter(|line| line.contains("MessageReceived")).count()
+}
+
+/// A desk whose quota takes one of these messages, and has it.
+fn full() -> (Desk, crate::tag::StreamId) {
+    let mut desk = Desk::new(&Config { quota_bytes: 50, ..config() });
+    let stream = desk.call(0x10);
+    let first = ask(&desk, 1, b"first");
+    desk.message(stream, &first);
+    assert_eq!((received(&desk), desk.messages(stream).len()), (1, 1), "it is there and confirmed");
+    (desk, stream)
+}
+
+#[test]
+fn a_quota_full_of_what_waits_refuses_and_transit_makes_room() {
+    let mut desk = Desk::new(&Config { quota_bytes: 10, ..config() });
+    let (a, b, _) = (desk.call(0x10), desk.call(0x50), desk.call(0x60));
+    desk.message(a, &Message::new(nid(0x77), nid(0x52), b"12345678"));
+    desk.rig.stream(b, StreamEvent::Sent { bytes: 1000, fin: false }).unwrap();
+    assert_eq!(desk.rig.machine.waiting(), 0);
+    desk.send(nid(0x60), b"abcdefgh");
+    assert!(desk.has("Reply 1 Sent"), "what has passed made room");
+    assert_eq!(desk.rig.machine.counted().blocks_evicted, 1);
+    let mut lone = Desk::new(&Config { quota_bytes: 10, ..config() });
+    lone.send(nid(0x60), b"abcdefgh");
+    lone.send(nid(0x60), b"ijklmnop");
+    assert!(lone.has("Reply 2 QuotaFull"));
+}
+
+#[test]
+fn ma_46a_what_finds_no_room_is_not_told_nor_confirmed_and_comes_in_once_when_there_is_room() {
+    let (mut desk, stream) = full();
+    let second = ask(&desk, 2, b"second");
+    desk.message(stream, &second);
+    desk.message(stream, &second);
+    desk.rig.advance(10 * SECOND);
+    assert_eq!((received(&desk), desk.messages(stream).len()), (1, 1), "neither told nor confirmed");
+    assert!(desk.has("MessageKeptOut") && desk.has("is_waiting: true"));
+    assert_eq!(desk.rig.machine.counted().messages_delivered, 1);
+    desk.rig.command(Command::Remove { number: 0 });
+    desk.rig.advance(Duration::ZERO);
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "told and confirmed");
+    desk.message(stream, &second);
+    desk.rig.advance(10 * SECOND);
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "once");
+    desk.message(stream, &second);
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 3), "who asks again missed the receipt");
+    let other = desk.call(0x50);
+    desk.message(other, &second);
+    assert!(desk.messages(other).is_empty(), "a copy on another way is no question");
+    desk.rig.command(Command::Inbox { from: 0 });
+    assert!(desk.has("number: 1") && !desk.has("number: 2"), "no number is skipped");
+}
+
+#[test]
+fn what_waits_for_room_is_bounded_and_what_is_refused_may_come_again() {
+    let mut desk = Desk::new(&Config { quota_bytes: 50, memory_bytes_max: 800, ..config() });
+    let stream = desk.call(0x10);
+    for nonce in 0..4 {
+        let message = ask(&desk, nonce, b"12345");
+        desk.message(stream, &message);
+    }
+    // One is in the store; two of 161 bytes fit into half the memory.
+    desk.rig.command(Command::Status);
+    assert!(desk.has("kept_out: 2") && desk.has("is_waiting: false"), "{:#?}", desk.rig.log);
+    for number in 0..3 {
+        desk.rig.command(Command::Remove { number });
+        desk.rig.advance(SECOND);
+    }
+    assert_eq!(received(&desk), 3);
+    let last = ask(&desk, 3, b"12345");
+    desk.message(stream, &last);
+    assert_eq!(received(&desk), 4, "it was not remembered as seen");
+    let too_long = ask(&desk, 4, &[0; 60]);
+    desk.message(stream, &too_long);
+    desk.rig.command(Command::Status);
+    assert!(
+        desk.rig.log.last().is_some_and(|line| line.contains("kept_out: 0")),
+        "no quota will ever take it"
+    );
+}
+
+#[test]
+fn what_waits_for_room_no_longer_than_it_is_remembered_comes_no_more() {
+    let (mut desk, stream) = full();
+    let second = ask(&desk, 2, b"second");
+    desk.message(stream, &second);
+    desk.take_all(stream);
+    desk.rig.advance(Duration::from_secs(3602));
+    desk.rig.command(Command::Remove { number: 0 });
+    desk.rig.advance(10 * SECOND);
+    assert_eq!((received(&desk), desk.rig.machine.counted().expired), (1, 1));
+}
+
+#[test]
+fn a_receipt_is_understood_without_room() {
+    let mut desk = Desk::new(&Config { quota_bytes: 60, ..config() });
+    let stream = desk.call(0x10);
+    desk.rig.take_log();
+    desk.rig.command(Command::Send { to: nid(0x10), data: b"from us".to_vec(), receipt: true });
+    let key = Key::of(&desk.written(stream)[4 + 131..]);
+    desk.take_all(stream);
+    let inbox = ask(&desk, 1, b"the rest");
+    desk.message(stream, &inbox);
+    let receipt = Message::new(nid(0x10), desk.own(), &write_form(&Form::Receipt { key, received_at: 9 }));
+    desk.message(stream, &receipt);
+    assert!(desk.has("MessageConfirmed"), "{:#?}", desk.rig.log);
+}
+
+#[test]
+fn a_sender_keeps_what_is_not_confirmed_and_offers_it_again() {
+    let mut desk = Desk::new(&config());
+    let stream = desk.call(0x10);
+    desk.rig.take_log();
+    desk.rig.command(Command::Send { to: nid(0x10), data: b"please".to_vec(), receipt: true });
+    let key = Key::of(&desk.written(stream)[4 + 131..]);
+    desk.take_all(stream);
+    assert_eq!((desk.messages(stream).len(), desk.rig.machine.waiting()), (1, 1));
+    desk.rig.advance(61 * SECOND);
+    assert_eq!(desk.messages(stream).len(), 2, "a minute later");
+    desk.take_all(stream);
+    desk.rig.advance(61 * SECOND);
+    assert_eq!(desk.messages(stream).len(), 2, "then after two");
+    // It goes and comes back: that is a reason of its own.
+    desk.close(stream);
+    let back = desk.call(0x10);
+    assert_eq!(desk.messages(back).len(), 1);
+    desk.take_all(back);
+    let receipt = Message::new(nid(0x10), desk.own(), &write_form(&Form::Receipt { key, received_at: 9 }));
+    desk.message(back, &receipt);
+    assert_eq!(desk.rig.machine.waiting(), 0, "nobody waits for it any more");
+    desk.rig.advance(Duration::from_secs(3700));
+    assert_eq!(desk.messages(back).len(), 1);
+}
+
+#[test]
+fn what_is_kept_for_its_receipt_goes_to_nobody_but_its_recipient() {
+    let mut desk = Desk::new(&config());
+    let (a, b) = (desk.call(0x10), desk.call(0x50));
+    desk.rig.command(Command::Send { to: nid(0x30), data: b"please".to_vec(), receipt: true });
+    desk.rig.stream(a, StreamEvent::Sent { bytes: 1 << 20, fin: false }).unwrap();
+    desk.rig.stream(b, StreamEvent::Sent { bytes: 1 << 20, fin: false }).unwrap();
+    let other = desk.call(0x32);
+    desk.rig.advance(300 * SECOND);
+    assert_eq!([a, b, other].map(|stream| desk.messages(stream).len()), [1, 1, 0]);
+    let recipient = desk.call(0x30);
+    assert_eq!(desk.messages(recipient).len(), 1);
+}
+
+#[test]
+fn what_need_not_be_kept_for_its_receipt_makes_room() {
+    let mut desk = Desk::new(&Config { quota_bytes: 60, ..config() });
+    let stream = desk.call(0x10);
+    desk.rig.command(Command::Send { to: nid(0x10), data: b"please".to_vec(), receipt: true });
+    desk.take_all(stream);
+    assert_eq!(desk.rig.machine.waiting(), 0, "it takes more than half of the quota");
+    desk.send(nid(0x10), &[7; 50]);
+    assert!(desk.has("Reply 2 Sent"));
+}
