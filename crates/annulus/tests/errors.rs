@@ -59,6 +59,7 @@ const PROVOKED: &[&str] = &[
     "is no name of an event: give 1 to 255 bytes without control characters",
     "is this agent itself",
     "others cannot reach members at …",
+    "others cannot reach route at …",
     "members.interval: the probe interval is …: it must be at least 1ms",
     "has a control character in it",
     "is for members, which this agent does not run",
@@ -323,6 +324,7 @@ fn members_that_cannot_be_reached_say_why() {
 fn members_that_cannot_work_are_refused_at_the_start() {
     for (args, text) in [
         (&["--set", "node.bind=0.0.0.0", "--services", "members"][..], "others cannot reach members at …"),
+        (&["--set", "node.bind=0.0.0.0", "--services", "route"][..], "others cannot reach route at …"),
         (
             &["--set", "members.interval=0s"],
             "members.interval: the probe interval is …: it must be at least 1ms",

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use annulus_core::Id;
 use annulus_core::pastry::{
     self, About, AppName, Body, Clock, Command, Config, Contact, Event, Incarnation, Liveness, Message,
-    MessageId, Outcome, Pastry, TablesSent, Versions,
+    MessageId, Outcome, Pastry, TablesSent, Testimony, Versions,
 };
 use annulus_core::wire::{DecodeError, Reader, Writer};
 
@@ -100,6 +100,7 @@ impl Life {
                 vec![ack, end]
             }
             Message::Announce { .. } => vec![Message::Welcome { versions }],
+            Message::Inquire { id, .. } => vec![Message::Testify { id, testimony: Testimony::No }],
             Message::StateRequest { token, .. } => {
                 vec![Message::State { about: About::Request { token }, versions, tables: tables() }]
             }

@@ -194,8 +194,10 @@ impl Pastry {
         if from.id == self.own.id {
             return self.refuse_joiner(now, from, out);
         }
-        let has_raced = seen.is_some_and(|seen| self.versions().are_newer_than(seen));
-        self.admit(now, from, None, out);
+        let has_raced = seen.is_some_and(|seen| self.versions().have_changed_since(seen));
+        if !self.admit(now, from, None, out) {
+            return self.let_object(now, from, out);
+        }
         let mut warn = false;
         if let Some(peer) = self.peers.get_mut(from.id) {
             peer.versions = Some(versions);
@@ -226,7 +228,7 @@ impl Pastry {
     pub(super) fn on_state(
         &mut self,
         now: Now,
-        from: Contact,
+        (from, vouched): (Contact, bool),
         about: About,
         versions: Versions,
         tables: &TablesSent,
@@ -239,7 +241,12 @@ impl Pastry {
                     self.counters.refused += 1;
                     return;
                 }
-                self.admit(now, from, None, out);
+                if vouched {
+                    self.admit(now, from, None, out);
+                } else {
+                    // Anybody could say that it is that node: it is asked at the address it claims.
+                    self.learn(now, &[from], Interest::Nearer);
+                }
                 self.learn_all(now, tables, Interest::Nearer);
             }
             About::Race => {
@@ -350,17 +357,19 @@ impl Pastry {
         let about = About::Join { id: envelope.id, hop: envelope.hops, last };
         let state = Message::State { about, versions: self.versions(), tables: self.tables_for(&wanted) };
         self.send(now, joiner.addr, &state, out);
-        let old = self.peers.get(joiner.id).map(|peer| peer.contact);
-        if let Some(old) = old.filter(|old| last && old.addr != joiner.addr) {
-            // PA-22: if somebody lives under that id elsewhere, it will object.
-            let transmission = UNTRACKED;
-            self.send(
-                now,
-                old.addr,
-                &Message::Route { transmission, sent: None, envelope: envelope.clone() },
-                out,
-            );
+        if last {
+            self.let_object(now, joiner, out);
         }
+    }
+
+    /// If somebody lives elsewhere under the id of this one, it will object (PA-22).
+    fn let_object(&mut self, now: Now, joiner: Contact, out: Out<'_, '_>) {
+        let Some(known) = self.contact(joiner.id).filter(|known| known.addr != joiner.addr) else { return };
+        let (id, key) = (self.allot_message(NO_PLACE), joiner.id);
+        let (copies, body) = (Copies::Many, Body::Join);
+        let envelope = Envelope { id, attempt: 0, key, origin: joiner, ttl: 1, hops: 0, copies, body };
+        let transmission = UNTRACKED;
+        self.send(now, known.addr, &Message::Route { transmission, sent: None, envelope }, out);
     }
 
     /// Somebody wants to be us (PA-22).

@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use super::machine::{Out, Pastry};
 use super::message::{Copies, Outcome};
+use super::relays::Passage;
 use crate::id::Id;
 use crate::machine::Machine;
 use crate::time::{Instant, Now, micros};
@@ -44,6 +45,8 @@ pub struct Sent {
     pub clock: Clock,
     /// How long the sender waits for the acknowledgement, in microseconds.
     pub patience_micros: u32,
+    /// How long the message had been under way by then, in microseconds, at most.
+    pub age_micros: u32,
 }
 
 /// The clock of another node as it was seen.
@@ -63,9 +66,9 @@ impl Seen {
     }
 
     /// When a message goes out, by that clock; `None` if we know too little of it.
-    pub(super) fn sent(&self, now: Instant, patience: Duration) -> Option<Sent> {
-        let patience_micros = micros(patience).try_into().unwrap_or(u32::MAX);
-        Some(Sent { clock: self.reckoned(now)?, patience_micros })
+    pub(super) fn sent(&self, now: Instant, patience: Duration, age: Duration) -> Option<Sent> {
+        let short = |duration| micros(duration).try_into().unwrap_or(u32::MAX);
+        Some(Sent { clock: self.reckoned(now)?, patience_micros: short(patience), age_micros: short(age) })
     }
 
     /// Whether a newer reading shows that our own clock stood still in between.
@@ -94,17 +97,20 @@ impl Pastry {
         Clock(now.mono.as_micros())
     }
 
-    /// How old a message is that says when it was sent.
-    pub(super) fn age(&self, now: Now, sent: Option<Sent>) -> Age {
-        let Some(Sent { clock: sent, patience_micros }) = sent else { return Age::Untold };
+    /// How old a message is that says when it was sent: what that means, and how long it has been under way at most.
+    pub(super) fn age(&self, now: Now, sent: Option<Sent>) -> (Age, Duration) {
+        let Some(Sent { clock: sent, patience_micros, age_micros }) = sent else {
+            return (Age::Untold, Duration::MAX);
+        };
         let early = Duration::from_micros(sent.0.saturating_sub(now.mono.as_micros()));
         let late = Duration::from_micros(now.mono.as_micros().saturating_sub(sent.0));
-        if early > TOLERANCE + RECKONED_MAX / DRIFT_DIVISOR || late > self.config.message_timeout {
-            Age::Outlived
+        let under_way = Duration::from_micros(age_micros.into()) + late;
+        if early > TOLERANCE + RECKONED_MAX / DRIFT_DIVISOR || under_way > self.config.message_timeout {
+            (Age::Outlived, under_way)
         } else if late >= Duration::from_micros(patience_micros.into()) {
-            Age::Doubtful
+            (Age::Doubtful, under_way)
         } else {
-            Age::Young
+            (Age::Young, under_way)
         }
     }
 
@@ -134,7 +140,10 @@ impl Pastry {
     /// We slept: whatever is under way here was given up by all others.
     fn outlive_all(&mut self, now: Now, out: Out<'_, '_>) {
         self.returned(now);
-        for passage in self.relays.drain_all(|passage| passage.envelope.copies != Copies::Many) {
+        let once = |passage: &Passage| passage.envelope.copies != Copies::Many;
+        let mut passages = self.relays.drain_all(once);
+        passages.extend(self.inquiries.drain(once));
+        for passage in passages {
             self.end(now, &passage.envelope, Outcome::Unknown, out);
         }
     }

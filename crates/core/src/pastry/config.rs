@@ -139,6 +139,9 @@ impl Config {
         if self.leaf_set_max < 2 || !self.leaf_set_max.is_multiple_of(2) {
             return Err(ConfigError::LeafSet { leaf_set_max: self.leaf_set_max });
         }
+        if self.advertise.unwrap_or(self.bind).ip().is_unspecified() {
+            return Err(ConfigError::Unreachable { addr: self.advertise.unwrap_or(self.bind) });
+        }
         let durations = [
             ("network_timeout", self.network_timeout),
             ("ack_timeout_min", self.ack_timeout_min),
@@ -185,6 +188,12 @@ pub enum ConfigError {
     LeafSet {
         /// As configured.
         leaf_set_max: usize,
+    },
+    /// The node would tell others an address that is none.
+    #[error("others cannot reach route at {addr}: bind to an address of this machine (node.bind)")]
+    Unreachable {
+        /// As configured.
+        addr: SocketAddr,
     },
     /// Something may not be zero.
     #[error("route.{name} is zero: give it a value above zero")]

@@ -36,9 +36,10 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Whether these tables have changed since somebody saw `seen` of them (P-37).
+    /// Whether these tables have changed since somebody saw `seen` of them (P-37). Lower versions are those of a later
+    /// life, which began with none (PA-24).
     #[must_use]
-    pub fn are_newer_than(self, seen: Self) -> bool {
-        self.leaf_set > seen.leaf_set || self.routing_table > seen.routing_table
+    pub fn have_changed_since(self, seen: Self) -> bool {
+        self.leaf_set != seen.leaf_set || self.routing_table != seen.routing_table
     }
 }

@@ -25,6 +25,8 @@ crate::counters! {
         probes_sent,
         /// Probes answered.
         probes_answered,
+        /// Neighbours asked whether they delivered a message of which there may be two.
+        inquiries_sent,
         /// Joins that came by.
         joins_seen,
         /// Announcements sent.

@@ -1,5 +1,6 @@
 //! The inbox: what comes by streams is cut into frames, decoded, and given to who does the work.
 
+use core::time::Duration;
 use std::borrow::Cow;
 
 use super::contact::Contact;
@@ -44,7 +45,8 @@ impl Pastry {
             Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
             Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
             Message::State { about, versions, tables } => {
-                self.on_state(now, from, about, versions, &tables, out);
+                let vouched = self.pool.vouches(stream, from.addr);
+                self.on_state(now, (from, vouched), about, versions, &tables, out);
             }
             Message::Announce { .. } | Message::Exit if !self.pool.vouches(stream, from.addr) => {
                 // Anybody could say that: the node is asked at the address it claims.
@@ -58,6 +60,11 @@ impl Pastry {
             Message::Exit => self.on_exit(now, from, out),
             Message::Suspect { id } => self.on_suspect(id),
             Message::Refuse => self.on_refuse(now, out),
+            Message::Inquire { id, key, age_micros } => {
+                let age = Duration::from_micros(age_micros.into());
+                self.on_inquire(now, from.id, (id, key, age), out);
+            }
+            Message::Testify { id, testimony } => self.on_testimony(now, from.id, (id, testimony), out),
         }
     }
 

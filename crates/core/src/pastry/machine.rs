@@ -12,6 +12,7 @@ use super::apps::Registered;
 use super::config::{Config, ConfigError};
 use super::contact::{Contact, Incarnation, Versions};
 use super::counts::Counters;
+use super::inquiry::Inquiries;
 use super::join::Join;
 use super::leaf_set::LeafSet;
 use super::message::{AppName, Message, MessageId, RingTag};
@@ -68,6 +69,8 @@ mod timer {
     pub(super) const MESSAGE: &str = "route.message";
     /// A question got no answer from our application.
     pub(super) const QUESTION: &str = "route.question";
+    /// A neighbour did not say whether it delivered a message.
+    pub(super) const INQUIRY: &str = "route.inquiry";
     /// A request for state was not answered.
     pub(super) const REQUEST: &str = "route.request";
     /// A table is to be repaired.
@@ -115,10 +118,15 @@ pub struct Pastry {
     pub(super) sendings: Sendings,
     pub(super) questions: Questions,
     pub(super) window: Window,
+    /// Messages that we told a neighbour we did not deliver.
+    pub(super) denied: Window,
+    pub(super) inquiries: Inquiries,
     pub(super) join: Join,
     pub(super) next_seed: usize,
     /// When this node found its place among others.
     pub(super) joined: Option<Instant>,
+    /// When this life began.
+    pub(super) started: Instant,
     /// Nodes that `members` named while this one has not joined.
     pub(super) named: Vec<(Id, SocketAddr)>,
     pub(super) periods: Periods,
@@ -174,9 +182,12 @@ impl Pastry {
             sendings: Sendings::new(config.sendings_max),
             questions: Questions::new(config.questions_max),
             window: Window::new(rng.next_u64(), config.window_max),
+            denied: Window::new(rng.next_u64(), config.window_max),
+            inquiries: Inquiries::default(),
             join: Join::new(),
             next_seed: 0,
             joined: None,
+            started: Instant::ZERO,
             named: Vec::new(),
             periods: Periods::default(),
             shown: Vec::new(),
@@ -354,6 +365,7 @@ impl Pastry {
         // lives is the later one.
         let incarnation = stored.map_or(now.wall.as_micros(), |last| last.saturating_add(1));
         self.own.incarnation = Incarnation(incarnation);
+        self.started = now.mono;
         out.put(KEEP, SPACE, INCARNATION_KEY, &incarnation.to_be_bytes(), true);
         let hello = Message::Hello { ring: self.ring, from: self.own };
         let greeting = bytes_of(&hello, DATAGRAM_BYTES_MAX).expect("a hello is short");
@@ -495,6 +507,7 @@ impl Machine for Pastry {
         for to in peers {
             self.send(now, to, &Message::Exit, out);
         }
+        self.end_held(now, out);
         for sending in self.sendings.drain() {
             out.reply(sending.request, Reply::Unknown);
         }
@@ -512,6 +525,7 @@ impl Machine for Pastry {
             (self.relays.deadline(), timer::RELAY),
             (self.sendings.deadline(), timer::MESSAGE),
             (self.questions.deadline(), timer::QUESTION),
+            (self.inquiries.deadline(), timer::INQUIRY),
             (self.probes.deadline(), timer::PROBE),
             (self.requests.deadline(), timer::REQUEST),
             (self.repairs.deadline(), timer::REPAIR),
@@ -521,7 +535,7 @@ impl Machine for Pastry {
             (self.periods.merge, timer::MERGE),
         ];
         // A node that leaves has nothing to do but to let its goodbyes out.
-        let relevant = if self.is_stopping() { &timers[..4] } else { &timers[..] };
+        let relevant = if self.is_stopping() { &timers[..5] } else { &timers[..] };
         let stop = self.stopping.filter(|at| *at > Instant::ZERO).map(|at| (at, timer::STOP));
         relevant.iter().filter_map(|(at, name)| at.map(|at| (at, *name))).chain(stop).min()
     }

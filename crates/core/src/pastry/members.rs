@@ -89,7 +89,8 @@ impl Pastry {
     fn member_rtt(&mut self, now: Now, id: Id, addr: SocketAddr, rtt: Duration, out: Out<'_, '_>) {
         if let Some(contact) = self.contact(id) {
             self.vouch(id);
-            return self.admit(now, contact, Some(rtt), out);
+            self.admit(now, contact, Some(rtt), out);
+            return;
         }
         let mut estimate = Estimate::default();
         estimate.add(rtt);

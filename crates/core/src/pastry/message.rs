@@ -158,6 +158,39 @@ pub enum Message {
     },
     /// The joiner's id belongs to somebody who is alive (PA-22).
     Refuse,
+    /// A message of which there may be another copy has arrived at the sender: did the receiver deliver it?
+    Inquire {
+        /// Which message.
+        id: MessageId,
+        /// Its key.
+        key: Id,
+        /// How old it is at most, in microseconds.
+        age_micros: u32,
+    },
+    /// The answer to that.
+    Testify {
+        /// Which message.
+        id: MessageId,
+        /// What is known of it.
+        testimony: Testimony,
+    },
+}
+
+/// What a node says of a message that a neighbour asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Testimony {
+    /// It did not deliver it, and will not.
+    No,
+    /// It delivered it.
+    Delivered,
+    /// It cannot tell: it has not been there as long as the message, or takes itself for the owner of the key.
+    Perhaps,
+}
+
+impl Testimony {
+    /// All of them, in the order of their bytes.
+    pub const ALL: [Self; 3] = [Self::No, Self::Delivered, Self::Perhaps];
 }
 
 /// Whether there may be more than one of a message under way.

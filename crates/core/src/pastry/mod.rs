@@ -21,7 +21,7 @@
 //! | `acks.rs`, `clocks.rs` | who took a message and says so; how old a message is when it is read |
 //! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
 //! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
-//! | `window.rs` | the messages delivered last |
+//! | `window.rs`, `inquiry.rs` | the messages delivered last; whether a neighbour delivered one of which there may be a copy |
 //! | `members.rs` | what the service `members` tells of others |
 //! | `probes.rs`, `repairs.rs`, `upkeep.rs` | questions whether nodes live; what is to be asked; the work of it |
 //!
@@ -38,6 +38,7 @@
 //! | `Receipt`, `Answer` | tell the origin what became of its message, straight |
 //! | `StateRequest`, `State` | ask for and give parts of the tables |
 //! | `Announce`, `Welcome` | a joiner wants to be known, and is |
+//! | `Inquire`, `Testify` | whether a neighbour delivered a message of which there may be two |
 //! | `Exit`, `Suspect`, `Refuse` | the sender leaves; somebody does not answer; that id is taken |
 //!
 //! # A node in twenty lines
@@ -92,6 +93,7 @@ mod config;
 mod contact;
 mod counts;
 mod inbox;
+mod inquiry;
 mod join;
 mod leaf_set;
 mod machine;
@@ -128,7 +130,7 @@ pub use leaf_set::LeafSet;
 pub use machine::{Pastry, SPACE, TCP, UDP};
 pub use message::{
     About, AppName, AppNameTooLong, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep,
-    RingTag, TablesSent, Wanted,
+    RingTag, TablesSent, Testimony, Wanted,
 };
 pub use neighbourhood::Neighbourhood;
 pub use proximity::{Estimate, Score};

@@ -61,7 +61,7 @@ impl Pastry {
         now: Now,
         from: Contact,
         transmission: u64,
-        age: Age,
+        (age, under_way): (Age, Duration),
         envelope: Envelope,
         out: Out<'_, '_>,
     ) {
@@ -71,7 +71,7 @@ impl Pastry {
             self.send(now, from.addr, &Message::Nack { transmission }, out);
             return;
         }
-        if age == Age::Untold && envelope.copies == Copies::One {
+        if age == Age::Untold && envelope.copies != Copies::Many {
             // PA-36b: who sent it learns our clock, and sends it again.
             self.show_clock(now, from.addr, out);
             self.send(now, from.addr, &Message::Nack { transmission }, out);
@@ -84,7 +84,7 @@ impl Pastry {
                 return self.refuse_joiner(now, envelope.origin, out);
             }
         }
-        let mut passage = Passage::new(envelope, now.mono);
+        let mut passage = Passage { before: under_way, ..Passage::new(envelope, now.mono) };
         if age != Age::Young {
             self.notice_standstill(now);
             passage.doubt();
@@ -102,7 +102,7 @@ impl Pastry {
     /// Takes the next step with a message (P-20).
     pub(super) fn step(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
         if passage.envelope.origin.id != self.own.id {
-            if now.mono.since(passage.taken) >= self.config.ack_timeout_min {
+            if now.mono.since(passage.taken) >= self.config.ack_timeout_min + self.grace() {
                 // It waited here, and who sent it may not know that we took it.
                 passage.doubt();
             }
@@ -119,7 +119,13 @@ impl Pastry {
         {
             return self.end(now, &passage.envelope, Outcome::Unknown, out);
         }
-        if passage.tries > self.config.reroutes_max {
+        let once = passage.envelope.copies != Copies::Many;
+        if once && passage.age(now.mono) > self.config.message_timeout {
+            // Its origin has given it up.
+            return self.end(now, &passage.envelope, Outcome::Unknown, out);
+        }
+        // There is no other way than to the owner itself: as long as that lives it is tried, ever more patiently.
+        if passage.tries > self.config.reroutes_max && (passage.perhaps.is_none() || !once) {
             return self.give_up(now, &passage, Failure::NoRoute, out);
         }
         let envelope = &passage.envelope;
@@ -160,10 +166,13 @@ impl Pastry {
                 _ => {}
             }
         }
+        if self.is_in_doubt(&passage) {
+            return self.inquire(now, passage, out);
+        }
         self.deliver(now, passage.envelope, out);
     }
 
-    fn deliver(&mut self, now: Now, envelope: Envelope, out: Out<'_, '_>) {
+    pub(super) fn deliver(&mut self, now: Now, envelope: Envelope, out: Out<'_, '_>) {
         let Envelope { id, key, origin, hops, .. } = envelope;
         match envelope.body {
             Body::Join => self.report_to_joiner(now, &envelope, true, out),
@@ -176,15 +185,12 @@ impl Pastry {
                 let outcome = Outcome::Failed { reason: Failure::NoApplication };
                 self.end(now, &envelope, outcome, out);
             }
-            Body::App { .. }
-                if envelope.copies == Copies::Doubtful
-                    && !self.window.contains(id)
-                    && self.was_anothers(now, key) =>
-            {
+            Body::App { .. } if envelope.copies != Copies::Many && self.denied.contains(id) => {
+                // A neighbour has our word that we do not deliver it.
                 self.end(now, &envelope, Outcome::Unknown, out);
             }
             Body::App { app, ask, payload } => {
-                let is_new = self.window.insert(id);
+                let is_new = self.window.insert(id, now.mono);
                 let waits = ask && self.questions.contains(id);
                 if waits || !(is_new || ask) {
                     self.counters.messages_repeated += 1;
@@ -262,11 +268,15 @@ impl Pastry {
         };
         let (addr, estimate, clock) = (peer.contact.addr, peer.estimate, peer.clock);
         let (least, most) = (self.config.ack_timeout_min, self.config.network_timeout);
+        let once = passage.envelope.copies != Copies::Many;
         // A long message takes long: a megabyte a second is allowed for.
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
-        let patience = estimate.timeout().unwrap_or_else(|| most / 3).clamp(least.min(most), most);
+        // Who was never measured may be far away, and who did not acknowledge in time may be slow.
+        let measured = estimate.timeout().unwrap_or(most).max(least);
+        let patience = measured.saturating_mul(1 << passage.tries.min(4)).min(most);
         let transmission = self.relays.next();
-        let sent = clock.and_then(|clock| clock.sent(now.mono, patience + long));
+        let wait = if once { patience + long + self.grace() } else { patience + long };
+        let sent = clock.and_then(|clock| clock.sent(now.mono, wait, passage.age(now.mono)));
         // The envelope is changed for the next node and back again: to copy it would cost more.
         let envelope = &mut passage.envelope;
         let untouched = (envelope.ttl, envelope.hops);
@@ -358,6 +368,16 @@ impl Pastry {
         }
     }
 
+    /// We leave: what waits here, and is on its way nowhere, ends.
+    pub(super) fn end_held(&mut self, now: Now, out: Out<'_, '_>) {
+        for passage in self.relays.release_all() {
+            self.give_up(now, &passage, Failure::NoRoute, out);
+        }
+        for passage in self.inquiries.drain(|_| true) {
+            self.end(now, &passage.envelope, Outcome::Unknown, out);
+        }
+    }
+
     /// No way is left.
     fn give_up(&mut self, now: Now, passage: &Passage, reason: Failure, out: Out<'_, '_>) {
         let outcome = if passage.perhaps.is_some() { Outcome::Unknown } else { Outcome::Failed { reason } };
@@ -378,7 +398,7 @@ impl Pastry {
         }
     }
 
-    fn give_receipt(&mut self, now: Now, origin: Contact, receipt: Message, out: Out<'_, '_>) {
+    pub(super) fn give_receipt(&mut self, now: Now, origin: Contact, receipt: Message, out: Out<'_, '_>) {
         if origin.id != self.own.id {
             self.send(now, origin.addr, &receipt, out);
         } else if let Message::Receipt { id, outcome, hops, path } = receipt {
@@ -443,9 +463,35 @@ impl Pastry {
         }
     }
 
+    /// What was not acknowledged in time. A message that may not be repeated stays with a node that answers when it is
+    /// asked: sent another way there would be two of it.
+    fn overdue(&mut self, now: Now) -> Vec<Relay> {
+        let (grace, pause) = (self.config.ack_timeout_min, self.grace());
+        let (peers, message_timeout) = (&self.peers, self.config.message_timeout);
+        let mut slow = Vec::new();
+        let expired = self.relays.expired(now.mono, grace, |relay| {
+            let passage = &relay.passage;
+            let answered = relay.due == relay.first_due || !peers.suspected().contains(&relay.to);
+            let stays = passage.envelope.copies != Copies::Many
+                && passage.age(now.mono) <= message_timeout
+                && answered;
+            stays.then(|| {
+                slow.push(relay.to);
+                now.mono + pause
+            })
+        });
+        slow.into_iter().for_each(|id| self.suspect(id));
+        expired
+    }
+
+    /// How long a node that did not acknowledge has to answer whether it lives.
+    fn grace(&self) -> Duration {
+        self.config.network_timeout / 3
+    }
+
     /// Whatever waited for an acknowledgement, a verdict, a receipt or an answer too long.
     pub(super) fn expire_messages(&mut self, now: Now, out: Out<'_, '_>) {
-        for relay in self.relays.expired(now.mono, self.config.ack_timeout_min) {
+        for relay in self.overdue(now) {
             if now.mono.since(relay.first_due) > self.config.message_timeout
                 && relay.passage.envelope.copies != Copies::Many
             {
@@ -458,6 +504,7 @@ impl Pastry {
         for (passage, _) in self.relays.release_expired(now.mono) {
             self.give_up(now, &passage, Failure::NoRoute, out);
         }
+        self.expire_inquiries(now, out);
         while let Some((id, question)) = self.questions.expired(now.mono) {
             let outcome = Outcome::Failed { reason: Failure::NoAnswer };
             let receipt = Message::Receipt { id, outcome, hops: question.hops, path: Vec::new() };

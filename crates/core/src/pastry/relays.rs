@@ -20,13 +20,20 @@ pub(super) struct Passage {
     pub(super) tries: usize,
     /// When it came here.
     pub(super) taken: Instant,
+    /// How long it had been under way by then, at most.
+    pub(super) before: Duration,
     /// The owner it was sent to without an answer, and which life of it: perhaps it was delivered there.
     pub(super) perhaps: Option<(Id, Incarnation)>,
 }
 
 impl Passage {
     pub(super) fn new(envelope: Envelope, taken: Instant) -> Self {
-        Self { envelope, tried: Vec::new(), tries: 0, taken, perhaps: None }
+        Self { envelope, tried: Vec::new(), tries: 0, taken, before: Duration::ZERO, perhaps: None }
+    }
+
+    /// How long it has been under way, at most.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.before.saturating_add(now.since(self.taken))
     }
 
     /// A node that did not acknowledge it may have it all the same.
@@ -52,7 +59,7 @@ pub(super) struct Relay {
     pub(super) connected: bool,
     /// When its acknowledgement was first due.
     pub(super) first_due: Instant,
-    due: Instant,
+    pub(super) due: Instant,
 }
 
 /// Why a message is held.
@@ -148,14 +155,22 @@ impl Relays {
     }
 
     /// Those that were not acknowledged in time. If we look later than `grace` after that, it is we who stood still, and
-    /// the acknowledgement may wait in the kernel: it gets that much time more, once.
-    pub(super) fn expired(&mut self, now: Instant, grace: Duration) -> Vec<Relay> {
+    /// the acknowledgement may wait in the kernel: it gets that much time more, once. `more` may give them more time, too.
+    pub(super) fn expired(
+        &mut self,
+        now: Instant,
+        grace: Duration,
+        mut more: impl FnMut(&Relay) -> Option<Instant>,
+    ) -> Vec<Relay> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        for relay in self.slots.iter_mut().filter_map(|slot| slot.relay.as_mut()) {
-            if relay.due <= now && relay.due == relay.first_due && now.since(relay.due) >= grace {
+        let relays = self.slots.iter_mut().filter_map(|slot| slot.relay.as_mut());
+        for relay in relays.filter(|relay| relay.due <= now) {
+            if relay.due == relay.first_due && now.since(relay.due) >= grace {
                 relay.due = now + grace;
+            } else if let Some(due) = more(relay) {
+                relay.due = due;
             }
         }
         let expired = self.drain(|relay| relay.due <= now);
@@ -197,6 +212,11 @@ impl Relays {
     /// Lets go what is held for this reason, in the order it came.
     pub(super) fn release(&mut self, why: Held) -> Vec<Passage> {
         self.held.extract_if(.., |holding| holding.why == why).map(|holding| holding.passage).collect()
+    }
+
+    /// Lets go all that is held.
+    pub(super) fn release_all(&mut self) -> Vec<Passage> {
+        self.held.drain(..).map(|holding| holding.passage).collect()
     }
 
     /// Lets go what was held too long.
@@ -263,11 +283,15 @@ mod tests {
         let mut relays = Relays::new(9);
         insert(&mut relays, 0);
         let (due, grace) = (Instant::from_micros(1_000_000), SECOND / 5);
-        assert!(relays.expired(due - SECOND / 10, grace).is_empty());
-        assert_eq!(relays.clone().expired(due, grace).len(), 1, "in time, it has run out");
+        assert!(relays.expired(due - SECOND / 10, grace, |_| None).is_empty());
+        assert_eq!(relays.clone().expired(due, grace, |_| None).len(), 1, "in time, it has run out");
+        assert!(
+            relays.clone().expired(due, grace, |relay| Some(relay.due + grace)).is_empty(),
+            "but for more"
+        );
         let late = due + 30 * SECOND;
-        assert!(relays.expired(late, grace).is_empty(), "we stood still: it may lie in the kernel");
+        assert!(relays.expired(late, grace, |_| None).is_empty(), "we stood still: it may lie in the kernel");
         assert_eq!(relays.deadline(), Some(late + grace));
-        assert_eq!(relays.expired(late + grace, grace).len(), 1, "once");
+        assert_eq!(relays.expired(late + grace, grace, |_| None).len(), 1, "once");
     }
 }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::Event;
 use super::config::Liveness;
-use super::contact::{Contact, Incarnation};
+use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{Message, TablesSent, Wanted};
 use super::proximity::{Estimate, Score};
@@ -44,7 +44,7 @@ pub(super) enum Cause {
 /// Nodes that are gone: what others say of them does not count for a while.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Departed {
-    list: Vec<(Id, Incarnation, Instant)>,
+    list: Vec<(Contact, Instant)>,
 }
 
 impl Departed {
@@ -53,23 +53,23 @@ impl Departed {
         if self.list.len() >= DEPARTED_MAX {
             self.list.remove(0);
         }
-        self.list.push((contact.id, contact.incarnation, now + DEPARTED_KEPT));
+        self.list.push((*contact, now + DEPARTED_KEPT));
     }
 
     pub(super) fn remove(&mut self, id: Id) {
-        self.list.retain(|(gone, ..)| *gone != id);
+        self.list.retain(|(gone, _)| gone.id != id);
     }
 
     /// Whether one of them would own the key if it were there.
-    fn owned(&self, key: Id, own: Id, now: Instant) -> bool {
-        self.list.iter().any(|(id, _, until)| now < *until && key.is_closer(*id, own))
+    pub(super) fn owned(&self, key: Id, own: Id, now: Instant) -> bool {
+        self.list.iter().any(|(gone, until)| now < *until && key.is_closer(gone.id, own))
     }
 
     fn has(&self, contact: &Contact, now: Instant) -> bool {
-        let gone = |(id, incarnation, until): &(Id, Incarnation, Instant)| {
-            *id == contact.id && contact.incarnation <= *incarnation && now < *until
-        };
-        self.list.iter().any(gone)
+        let is_it = |gone: &Contact| gone.id == contact.id && gone.addr == contact.addr;
+        self.list
+            .iter()
+            .any(|(gone, until)| is_it(gone) && contact.incarnation <= gone.incarnation && now < *until)
     }
 }
 
@@ -108,10 +108,25 @@ impl Pastry {
             .is_none_or(|score| score < self.score(cell.id) || self.neighbourhood.would_take(score))
     }
 
-    /// A node spoke to us, or answered after `sample`: it gets the seats it deserves.
-    pub(super) fn admit(&mut self, now: Now, contact: Contact, sample: Option<Duration>, out: Out<'_, '_>) {
+    /// A node spoke to us, or answered after `sample`: it gets the seats it deserves. False if another one is known under
+    /// its id, in a life that is not earlier: that is asked first whether it is still there (PA-22).
+    pub(super) fn admit(
+        &mut self,
+        now: Now,
+        contact: Contact,
+        sample: Option<Duration>,
+        out: Out<'_, '_>,
+    ) -> bool {
         if contact.id == self.own.id {
-            return;
+            return false;
+        }
+        if let Some(known) = self.contact(contact.id)
+            && known.addr != contact.addr
+            && known.incarnation >= contact.incarnation
+            && self.config.liveness == Liveness::Own
+        {
+            self.see_for_ourselves(now, known);
+            return false;
         }
         self.departed.remove(contact.id);
         let score = self.measured(now, contact.id, sample);
@@ -144,6 +159,7 @@ impl Pastry {
             // It spoke first: its distance is still to be measured (P-32).
             self.probes.want(contact, false);
         }
+        true
     }
 
     /// The score of a node, the new sample included.
@@ -251,15 +267,6 @@ impl Pastry {
             }
             None => self.repairs.lost_cell(at, now.mono),
         }
-    }
-
-    /// Whether somebody else may have owned the key a moment ago: a node that is gone, whoever did before we joined, or a
-    /// neighbour whom we have met only now, and whose ring may have been another.
-    pub(super) fn was_anothers(&self, now: Now, key: Id) -> bool {
-        let recent = |at: Instant| now.mono.since(at) < self.config.message_timeout * 2;
-        let mut next = SIDES.into_iter().filter_map(|side| self.leaf_set.nearest(side));
-        let is_new = |id| self.peers.get(id).is_some_and(|peer| recent(peer.since));
-        next.any(is_new) || self.joined.is_some_and(recent) || self.departed.owned(key, self.own.id, now.mono)
     }
 
     /// What others say of a node that did not answer does not count for a while.

@@ -72,6 +72,8 @@ impl Pastry {
             return false;
         };
         let (asked, sample) = (probe.contact, probe.sample(now.mono, by_stream));
+        // Who answers at an address is there; that it is elsewhere, anybody could say.
+        let from = Contact { addr: asked.addr, ..from };
         self.probes.take(nonce);
         self.counters.probes_answered += 1;
         let was_lost = self.past.iter().any(|past| past.id == from.id);
@@ -114,6 +116,11 @@ impl Pastry {
     }
 
     fn on_dead(&mut self, now: Now, contact: Contact, out: Out<'_, '_>) {
+        if self.contact(contact.id).is_some_and(|known| known.addr != contact.addr) {
+            // Somebody said that it lives elsewhere, or in a later life. Nobody does there, which says nothing of the node
+            // that we know: else anybody could evict it (PA-39).
+            return;
+        }
         if self.peers.get(contact.id).is_some_and(|peer| peer.contact.incarnation > contact.incarnation) {
             return;
         }

@@ -4,6 +4,7 @@
 //! is keyed from the machine's seed: nobody outside can choose numbers that meet in one chain.
 
 use super::message::MessageId;
+use crate::time::Instant;
 
 /// Small, so that the whole window stays in the processor's cache; it bounds the window.
 type Index = u16;
@@ -24,6 +25,8 @@ pub(super) struct Window {
     ids: Vec<MessageId>,
     oldest: usize,
     window_max: usize,
+    /// When the first place of each half of the ring was last taken.
+    halves: [Instant; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,8 @@ struct Link {
 impl Window {
     pub(super) fn new(key: u64, window_max: usize) -> Self {
         let (heads, links, ids) = (Vec::new(), Vec::new(), Vec::new());
-        Self { key: key | 1, heads, links, ids, oldest: 0, window_max: window_max.min(NONE as usize) }
+        let halves = [Instant::ZERO; 2];
+        Self { key: key | 1, heads, links, ids, oldest: 0, window_max: window_max.min(NONE as usize), halves }
     }
 
     pub(super) fn contains(&self, id: MessageId) -> bool {
@@ -53,7 +57,7 @@ impl Window {
     }
 
     /// Notes a number; false if it is known already.
-    pub(super) fn insert(&mut self, id: MessageId) -> bool {
+    pub(super) fn insert(&mut self, id: MessageId, now: Instant) -> bool {
         if self.window_max == 0 {
             return true;
         }
@@ -66,14 +70,30 @@ impl Window {
             }
             self.ids.push(id);
             self.links.push(Link { tag: 0, next: NONE });
-            self.link(self.ids.len() - 1);
+            self.took(self.ids.len() - 1, now);
         } else {
             self.unlink(self.oldest);
             self.ids[self.oldest] = id;
-            self.link(self.oldest);
+            self.took(self.oldest, now);
             self.oldest = (self.oldest + 1) % self.window_max;
         }
         true
+    }
+
+    /// Since when every number is known that was noted; `None` if none was ever forgotten.
+    pub(super) fn complete_since(&self) -> Option<Instant> {
+        let forgets = self.ids.len() >= self.window_max;
+        let [one, other] = self.halves;
+        forgets.then(|| if self.window_max < 2 { Instant::from_micros(u64::MAX) } else { one.min(other) })
+    }
+
+    fn took(&mut self, place: usize, now: Instant) {
+        self.link(place);
+        if place == 0 {
+            self.halves[0] = now;
+        } else if place == self.window_max / 2 {
+            self.halves[1] = now;
+        }
     }
 
     fn hash(&self, id: MessageId) -> u64 {
@@ -125,14 +145,32 @@ mod tests {
 
     use super::*;
 
+    const NOW: Instant = Instant::from_micros(5);
+
+    #[test]
+    fn it_says_how_far_its_memory_reaches() {
+        for window_max in [2, 3, 4, 5, 10] {
+            let mut window = Window::new(7, window_max);
+            for number in 0..200_u64 {
+                window.insert(MessageId(number.into()), Instant::from_micros(number));
+                let since = window.complete_since().map_or(0, Instant::as_micros);
+                assert!((since..=number).all(|number| window.contains(MessageId(number.into()))));
+                let known = (0..=number).filter(|&number| window.contains(MessageId(number.into()))).count();
+                assert!((number + 1 - since) as usize * 2 >= known, "at least half of what it knows");
+            }
+        }
+        assert_eq!(Window::new(7, 9).complete_since(), None);
+        assert!(Window::new(7, 0).complete_since() > Some(NOW), "who remembers nothing knows nothing");
+    }
+
     #[test]
     fn the_window_knows_the_last_ones() {
         let mut window = Window::new(7, 2);
-        assert!(window.insert(MessageId(1)) && window.insert(MessageId(2)));
-        assert!(!window.insert(MessageId(1)), "a duplicate");
-        assert!(window.insert(MessageId(3)));
-        assert!(window.insert(MessageId(1)), "forgotten by now");
-        assert!(Window::new(7, 0).insert(MessageId(1)), "none is remembered, none is refused");
+        assert!(window.insert(MessageId(1), NOW) && window.insert(MessageId(2), NOW));
+        assert!(!window.insert(MessageId(1), NOW), "a duplicate");
+        assert!(window.insert(MessageId(3), NOW));
+        assert!(window.insert(MessageId(1), NOW), "forgotten by now");
+        assert!(Window::new(7, 0).insert(MessageId(1), NOW), "none is remembered, none is refused");
     }
 
     #[test]
@@ -144,7 +182,7 @@ mod tests {
                 let id = MessageId(u128::from(rng.below(3 * window_max as u64)) << (rng.below(3) * 40));
                 let is_new = !list.contains(&id);
                 assert_eq!(window.contains(id), !is_new);
-                assert_eq!(window.insert(id), is_new);
+                assert_eq!(window.insert(id, NOW), is_new);
                 if is_new {
                     list.push_back(id);
                     list.drain(..list.len().saturating_sub(window_max));

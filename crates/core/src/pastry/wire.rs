@@ -15,7 +15,7 @@ use super::clocks::{Clock, Sent};
 use super::contact::{Contact, Incarnation, Versions};
 use super::message::{
     About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
-    TablesSent, Wanted,
+    TablesSent, Testimony, Wanted,
 };
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
@@ -38,6 +38,8 @@ mod kind {
     pub(super) const EXIT: u8 = 12;
     pub(super) const SUSPECT: u8 = 13;
     pub(super) const REFUSE: u8 = 14;
+    pub(super) const INQUIRE: u8 = 15;
+    pub(super) const TESTIFY: u8 = 16;
 }
 
 /// Appends the bytes of a message.
@@ -132,19 +134,31 @@ fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
             w.u128(id.number());
         }
         Message::Refuse => w.u8(kind::REFUSE),
+        Message::Inquire { id, key, age_micros } => {
+            w.u8(kind::INQUIRE);
+            w.u128(id.0);
+            w.u128(key.number());
+            w.u32(*age_micros);
+        }
+        Message::Testify { id, testimony } => {
+            w.u8(kind::TESTIFY);
+            w.u128(id.0);
+            w.u8(*testimony as u8);
+        }
         _ => w.u8(kind::EXIT),
     }
 }
 
 fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope: &Envelope) {
-    let mut bytes = [0; 54];
+    let mut bytes = [0; 58];
     bytes[0] = kind::ROUTE;
     bytes[1..9].copy_from_slice(&transmission.to_be_bytes());
     bytes[9..17].copy_from_slice(&sent.map_or(0, |sent| sent.clock.0).to_be_bytes());
     bytes[17..21].copy_from_slice(&sent.map_or(0, |sent| sent.patience_micros).to_be_bytes());
-    bytes[21..37].copy_from_slice(&envelope.id.0.to_be_bytes());
-    bytes[37] = envelope.attempt;
-    bytes[38..].copy_from_slice(&envelope.key.number().to_be_bytes());
+    bytes[21..25].copy_from_slice(&sent.map_or(0, |sent| sent.age_micros).to_be_bytes());
+    bytes[25..41].copy_from_slice(&envelope.id.0.to_be_bytes());
+    bytes[41] = envelope.attempt;
+    bytes[42..].copy_from_slice(&envelope.key.number().to_be_bytes());
     w.bytes(&bytes);
     put_contact(w, &envelope.origin);
     w.bytes(&[envelope.ttl, envelope.hops, envelope.copies as u8]);
@@ -292,6 +306,15 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
         kind::EXIT => Message::Exit,
         kind::SUSPECT => Message::Suspect { id: Id::new(r.u128()?) },
         kind::REFUSE => Message::Refuse,
+        kind::INQUIRE => {
+            let (id, key) = (MessageId(r.u128()?), Id::new(r.u128()?));
+            Message::Inquire { id, key, age_micros: r.u32()? }
+        }
+        kind::TESTIFY => {
+            let (id, byte) = (MessageId(r.u128()?), usize::from(r.u8()?));
+            let testimony = *Testimony::ALL.get(byte).ok_or(DecodeError::Field("testimony"))?;
+            Message::Testify { id, testimony }
+        }
         _ => return Err(DecodeError::Kind),
     };
     reader.finish()?;
@@ -300,10 +323,12 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
 
 /// Zeros say that the sender cannot tell.
 fn sent(r: &mut Reader<'_>) -> Result<Option<Sent>, DecodeError> {
-    match (r.u64()?, r.u32()?) {
-        (0, 0) => Ok(None),
-        (0, _) => Err(DecodeError::Field("sent")),
-        (clock, patience_micros) => Ok(Some(Sent { clock: Clock(clock), patience_micros })),
+    match (r.u64()?, r.u32()?, r.u32()?) {
+        (0, 0, 0) => Ok(None),
+        (0, ..) => Err(DecodeError::Field("sent")),
+        (clock, patience_micros, age_micros) => {
+            Ok(Some(Sent { clock: Clock(clock), patience_micros, age_micros }))
+        }
     }
 }
 

@@ -118,10 +118,9 @@ fn any_about() -> impl Strategy<Value = About> {
 }
 
 fn any_sent() -> impl Strategy<Value = Option<Sent>> {
-    proptest::option::of(
-        (1u64.., any::<u32>())
-            .prop_map(|(clock, patience_micros)| Sent { clock: Clock(clock), patience_micros }),
-    )
+    proptest::option::of((1u64.., any::<u32>(), any::<u32>()).prop_map(
+        |(clock, patience_micros, age_micros)| Sent { clock: Clock(clock), patience_micros, age_micros },
+    ))
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
@@ -164,6 +163,13 @@ fn any_message() -> impl Strategy<Value = Message> {
         Just(Message::Exit),
         any::<u128>().prop_map(|id| Message::Suspect { id: Id::new(id) }),
         Just(Message::Refuse),
+        any::<(u128, u128, u32)>().prop_map(|(id, key, age_micros)| Message::Inquire {
+            id: MessageId(id),
+            key: Id::new(key),
+            age_micros
+        }),
+        (any::<u128>(), 0..Testimony::ALL.len())
+            .prop_map(|(id, at)| Message::Testify { id: MessageId(id), testimony: Testimony::ALL[at] }),
     ]
 }
 
@@ -175,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..16) {
+    fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..18) {
         let _ = decode(&bytes);
         // And so that more than the first two bytes is looked at:
         let _ = decode(&[&[VERSION, kind], &bytes[..]].concat());

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 
 use annulus_core::Base;
 use annulus_sim::scenarios::route::{
-    Keys, Phase, RouteExperiment, RouteReport, RouteScenario, RouteStorm, StormKind, StormReport,
+    ChurnReport, Keys, Phase, RouteChurn, RouteExperiment, RouteReport, RouteScenario, RouteStorm, StormKind,
+    StormReport,
 };
 use annulus_sim::{Conditions, Latency};
 
-use super::common::Common;
+use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 use crate::cli::UsageError;
 
@@ -18,7 +19,7 @@ use crate::cli::UsageError;
 ///
 /// An oracle that knows all nodes says where each message should have arrived. With --fail a part of the nodes loses
 /// power, and messages are sent right after that and after repair. With --storm or --restart nodes come at once, and
-/// what that costs is compared with the same one after the other. With --swarm, or with faults, it does not measure but
+/// what that costs is compared with the same one after the other. With --churn nodes come and go. With --swarm, or with faults, it does not measure but
 /// checks: no message is delivered twice, every sender learns what became of its message, and when the faults have
 /// stopped all leaf sets become exact and every message arrives.
 #[derive(clap::Args)]
@@ -27,6 +28,7 @@ use crate::cli::UsageError;
   annulus sim route --nodes 5000 --fail 0.1 --seed 7
   annulus sim route --nodes 200 --storm 200 --seed 7
   annulus sim route --nodes 32 --restart 21 --seed 7
+  annulus sim route --nodes 1000 --churn 5 --seconds 300 --keys random --seed 7
   annulus sim route --swarm --nodes 24 --runs 100")]
 pub(crate) struct Route {
     /// How many nodes
@@ -73,8 +75,12 @@ pub(crate) struct Route {
     #[arg(long, value_name = "N", conflicts_with = "fail")]
     restart: Option<u32>,
 
-    /// Seconds of virtual time in which faults happen
-    #[arg(long, default_value_t = 60)]
+    /// Nodes vanish after sessions of this median, in minutes, and others join in their place, while messages are sent
+    #[arg(long, value_name = "MINUTES", conflicts_with_all = ["fail", "storm", "restart", "swarm"], value_parser = parse_minutes)]
+    churn: Option<f64>,
+
+    /// Seconds of virtual time in which faults or churn happen
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
 
     #[command(flatten)]
@@ -96,6 +102,9 @@ impl Route {
                 broken: None,
             };
             return verdict::run(&self.common, &scenario, json);
+        }
+        if let Some(minutes) = self.churn {
+            return self.churn(Duration::from_secs_f64(minutes * 60.0), json);
         }
         let at_once = self.storm.map(|count| (count, StormKind::Join));
         match at_once.or(self.restart.map(|count| (count, StormKind::Restart))) {
@@ -134,8 +143,32 @@ impl Route {
         )
     }
 
-    fn measure(&self, json: bool) -> anyhow::Result<ExitCode> {
-        let experiment = RouteExperiment {
+    fn churn(&self, session_median: Duration, json: bool) -> anyhow::Result<ExitCode> {
+        let time = Duration::from_secs(self.seconds);
+        let churn = RouteChurn { ring: self.experiment(), session_median, time };
+        if self.common.trace.is_some() || self.common.trace_json.is_some() {
+            let text = "--churn writes no trace: --trace is for measurements and checks";
+            return Err(UsageError(text.into()).into());
+        }
+        verdict::measure(
+            &self.common,
+            json,
+            |seed, _| churn.run(seed),
+            |report| {
+                let mut out = stdout().lock();
+                if json {
+                    serde_json::to_writer(&mut out, &report)?;
+                    writeln!(out)?;
+                } else {
+                    tell_churn(&report, &mut out)?;
+                }
+                Ok(report.ok)
+            },
+        )
+    }
+
+    fn experiment(&self) -> RouteExperiment {
+        RouteExperiment {
             nodes: self.nodes,
             lookups: self.lookups,
             base: self.base,
@@ -145,7 +178,11 @@ impl Route {
             keys: self.keys,
             fail: self.fail,
             repair: Duration::from_secs(self.repair),
-        };
+        }
+    }
+
+    fn measure(&self, json: bool) -> anyhow::Result<ExitCode> {
+        let experiment = self.experiment();
         verdict::measure(
             &self.common,
             json,
@@ -201,6 +238,28 @@ fn tell_storm(report: &StormReport, out: &mut impl Write) -> anyhow::Result<()> 
     writeln!(out, "  lookups   {delivered} delivered, {wrong} wrong, {lost} lost")?;
     writeln!(out, "  trace hash  {}", report.trace_hash)?;
     Ok(())
+}
+
+fn tell_churn(report: &ChurnReport, out: &mut impl Write) -> anyhow::Result<()> {
+    let ChurnReport { seed, nodes, session_minutes, vanished, orphaned, .. } = report;
+    let Phase { hops_mean, delivered, wrong, lost, reported, twice, distance_ratio, .. } = &report.phase;
+    writeln!(out, "{nodes} nodes, sessions of {session_minutes} minutes, seed {seed}: {vanished} vanished")?;
+    writeln!(
+        out,
+        "  lookups   {delivered} delivered, {wrong} wrong, {lost} lost, {reported} reported, {twice} twice, \
+         {orphaned} whose sender vanished"
+    )?;
+    writeln!(out, "  way       {hops_mean:.3} hops, distance {distance_ratio:.3}")?;
+    let rate = report.control_messages_per_node_per_second;
+    writeln!(out, "  messages  {rate:.3} per node and second")?;
+    writeln!(out, "  whole     {:.1} s after the churn", report.whole_after_seconds)?;
+    writeln!(out, "  trace hash  {}", report.trace_hash)?;
+    Ok(())
+}
+
+fn parse_minutes(text: &str) -> Result<f64, String> {
+    let minutes = text.parse().ok().filter(|minutes: &f64| (0.01..=1_000_000.0).contains(minutes));
+    minutes.ok_or_else(|| String::from("write minutes, from 0.01 on"))
 }
 
 fn parse_base(text: &str) -> Result<Base, String> {

@@ -49,7 +49,11 @@ fn route(rig: &mut Rig<Pastry>, number: u128, sent: Option<i64>) -> (u64, u64) {
         body: Body::App { app: AppName::default(), ask: false, payload: b"hi".to_vec() },
     };
     let now = rig.now.mono.as_micros();
-    let sent = sent.map(|by| Sent { clock: Clock(now.saturating_add_signed(by)), patience_micros: 200_000 });
+    let sent = sent.map(|by| Sent {
+        clock: Clock(now.saturating_add_signed(by)),
+        patience_micros: 200_000,
+        age_micros: 0,
+    });
     let before = rig.machine.counted();
     say(rig, &Message::Route { transmission: 3, sent, envelope });
     let after = rig.machine.counted();
@@ -71,10 +75,11 @@ fn a_young_message_is_delivered_also_by_a_new_owner() {
 }
 
 #[test]
-fn an_old_message_is_delivered_by_who_has_owned_its_key_for_long() {
+fn an_old_message_is_not_delivered_by_who_has_nobody_to_ask() {
     let mut rig = alone(60 * SECOND);
-    assert_eq!(route(&mut rig, 1, Some(-300_000)), DELIVERED);
-    assert_eq!(route(&mut rig, 1, Some(-300_000)), (0, 0), "once");
+    assert_eq!(route(&mut rig, 1, Some(-300_000)), ENDED, "there is another node: it came from there");
+    assert_eq!(route(&mut rig, 2, Some(-100_000)), DELIVERED);
+    assert_eq!(route(&mut rig, 2, Some(-300_000)), (0, 0), "once");
 }
 
 #[test]

@@ -214,6 +214,7 @@ fn a_configuration_that_cannot_work_says_why() {
         (Config { leaf_set_max: 7, ..small() }, "route.leaf_set_max is 7"),
         (Config { network_timeout: Duration::ZERO, ..small() }, "route.network_timeout is zero"),
         (Config { ttl: 0, ..small() }, "route.ttl is zero"),
+        (Config { bind: SocketAddr::from(([0; 4], PORT)), ..small() }, "cannot reach route at 0.0.0.0:22001"),
         (Config { message_bytes_max: 100, ..small() }, "route.message_bytes_max is 100"),
     ];
     for (config, part) in cases {

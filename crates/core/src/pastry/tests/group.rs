@@ -52,6 +52,8 @@ pub(super) struct Group {
     pub(super) latency: Latency,
     /// Says whether bytes from one node to another get through.
     pub(super) passes: Filter,
+    /// What this node writes to that one arrives then.
+    pub(super) stalled: Option<(usize, usize, Instant)>,
     pub(super) datagrams: u64,
     pub(super) frames: u64,
     seed: u64,
@@ -72,6 +74,7 @@ impl Group {
             requests: 0,
             latency: Box::new(|_, _| Duration::from_millis(5)),
             passes: Box::new(|_, _, _| true),
+            stalled: None,
             datagrams: 0,
             frames: 0,
             seed,
@@ -319,7 +322,12 @@ impl Group {
                 self.datagrams += 1;
                 let Some(peer) = (0..self.members.len()).find(|&at| addr(at) == to) else { return };
                 if (self.passes)(index, peer, &bytes) {
-                    let at = self.now + (self.latency)(index, peer);
+                    let mut at = self.now + (self.latency)(index, peer);
+                    if let Some((from, to, until)) = self.stalled
+                        && (from, to) == (index, peer)
+                    {
+                        at = at.max(until);
+                    }
                     self.put(at, peer, Parcel::Datagram { from: addr(index), bytes });
                 }
             }

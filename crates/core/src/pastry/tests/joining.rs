@@ -1,6 +1,7 @@
 //! How a node comes in: P-27 … P-38, N-10.
 
 use core::time::Duration;
+use std::net::SocketAddr;
 
 use super::group::{Group, addr};
 use super::*;
@@ -11,12 +12,12 @@ use crate::{Rng, StreamEvent, StreamId};
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A lone joiner whose peers are played by hand.
-struct Joiner {
-    rig: Rig<Pastry>,
+pub(super) struct Joiner {
+    pub(super) rig: Rig<Pastry>,
     streams: u64,
 }
 
-fn contact(number: u128, index: usize) -> Contact {
+pub(super) fn contact(number: u128, index: usize) -> Contact {
     Contact { id: Id::new(number), addr: addr(index), incarnation: Incarnation(1) }
 }
 
@@ -27,17 +28,22 @@ fn frame(message: &Message) -> Vec<u8> {
 }
 
 impl Joiner {
-    fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         let mut rig = Rig::new(Pastry::new(Config { bind: addr(100), ..config }, [7; 32]).unwrap());
         rig.start();
         Self { rig, streams: 0 }
     }
 
     /// A peer opens a stream and says these messages.
-    fn hear(&mut self, from: Contact, messages: &[Message]) -> StreamId {
+    pub(super) fn hear(&mut self, from: Contact, messages: &[Message]) -> StreamId {
+        self.hear_from(from.addr, from, messages)
+    }
+
+    /// Somebody at this address opens a stream, says that it is `from`, and says these messages.
+    pub(super) fn hear_from(&mut self, at: SocketAddr, from: Contact, messages: &[Message]) -> StreamId {
         self.streams += 1;
         let stream = StreamId::accepted(self.streams);
-        let accepted = StreamEvent::Accepted { listener: TCP, from: from.addr, local: addr(100) };
+        let accepted = StreamEvent::Accepted { listener: TCP, from: at, local: addr(100) };
         self.rig.stream(stream, accepted).unwrap();
         let hello = Message::Hello { ring: RingTag::new("annulus"), from };
         self.rig.stream(stream, StreamEvent::Data(&frame(&hello))).unwrap();
@@ -48,7 +54,7 @@ impl Joiner {
     }
 
     /// Every message the joiner wrote or sent since the last call, in order.
-    fn said(&mut self) -> Vec<Message> {
+    pub(super) fn said(&mut self) -> Vec<Message> {
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
         };
@@ -65,7 +71,7 @@ impl Joiner {
     }
 
     /// The number of its join message.
-    fn join_message(&mut self) -> MessageId {
+    pub(super) fn join_message(&mut self) -> MessageId {
         let said = self.said();
         let mut joins = said.iter().filter_map(|message| match message {
             Message::Route { envelope, .. } if envelope.body == Body::Join => Some(envelope.clone()),
@@ -77,7 +83,7 @@ impl Joiner {
     }
 
     /// Answers every probe under way for the nodes that are said to live.
-    fn answer_probes(&mut self, said: &[Message], alive: &[Contact]) -> usize {
+    pub(super) fn answer_probes(&mut self, said: &[Message], alive: &[Contact]) -> usize {
         let mut answered = 0;
         for message in said {
             let Message::Ping { ring, nonce, .. } = message else { continue };
@@ -89,16 +95,23 @@ impl Joiner {
                     leaf_set_version: 0,
                     clock: Clock(1),
                 };
-                let mut bytes = Vec::new();
-                encode(&pong, &mut Writer::new(&mut bytes, 256));
                 let asked = self.rig.machine.probes.get(*nonce).is_some_and(|probe| probe.contact == *from);
                 if asked {
-                    self.rig.datagram(UDP, from.addr, &bytes).unwrap();
+                    self.datagram(from.addr, &pong);
                     answered += 1;
                 }
             }
         }
         answered
+    }
+}
+
+impl Joiner {
+    /// A datagram comes from this address.
+    pub(super) fn datagram(&mut self, from: SocketAddr, message: &Message) {
+        let mut bytes = Vec::new();
+        encode(message, &mut Writer::new(&mut bytes, 256));
+        self.rig.datagram(UDP, from, &bytes).expect("it is taken");
     }
 }
 
@@ -458,7 +471,7 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
         body: Body::App { app: AppName::default(), ask: false, payload: b"early".to_vec() },
     };
     let clock = Pastry::clock(joiner.rig.now);
-    let sent = Some(Sent { clock, patience_micros: 1_000_000 });
+    let sent = Some(Sent { clock, patience_micros: 1_000_000, age_micros: 0 });
     joiner.hear(other, &[Message::Route { transmission: 3, sent, envelope }]);
     let log = joiner.rig.log.join("\n");
     assert!(!log.contains("Delivered"), "PA-19: forwarded if need be, not delivered");

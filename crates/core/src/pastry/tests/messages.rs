@@ -87,12 +87,14 @@ struct Judge {
     verdict: Verdict,
     asked: AtomicUsize,
     armed: bool,
+    /// Only the first time.
+    once: bool,
 }
 
 impl Application for Judge {
     fn forward(&self, _: &Passing<'_>) -> Verdict {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        if self.armed { self.verdict.clone() } else { Verdict::Forward }
+        let before = self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.armed && (before == 0 || !self.once) { self.verdict.clone() } else { Verdict::Forward }
     }
 }
 
@@ -102,7 +104,8 @@ fn judged_ring(armed: usize, verdict: &Verdict) -> (Group, Vec<Arc<Judge>>) {
     let mut rng = Rng::from_number(1, 1);
     let mut judges = Vec::new();
     for index in 0..30 {
-        let judge = Judge { verdict: verdict.clone(), asked: AtomicUsize::new(0), armed: index == armed };
+        let (asked, once) = (AtomicUsize::new(0), matches!(verdict, Verdict::Redirect(_)));
+        let judge = Judge { verdict: verdict.clone(), asked, armed: index == armed, once };
         let judge = Arc::new(judge);
         judges.push(judge.clone());
         let seeds = if index == 0 { vec![] } else { vec![addr(0)] };
@@ -155,26 +158,29 @@ fn n_8_forward_may_stop_at_the_first_a_middle_and_the_last_node() {
     }
 }
 
+/// PF-14. Who is redirected to passes the message on to its owner: an application that does it every time sends it around
+/// until its steps are used up.
 #[test]
-fn n_8_forward_may_redirect() {
+fn n_8_forward_may_redirect_at_the_first_a_middle_and_the_last_node() {
     let (group, _) = judged_ring(99, &Verdict::Forward);
-    let (from, _, way) = long_way(&group);
-    // The first node sends it to a leaf of its own instead; from there it goes its way.
-    let detour = group.members[from]
-        .pastry
-        .leaf_set()
-        .members()
-        .find(|id| way.iter().all(|&at| group.members[at].pastry.own().id != *id));
-    let detour = detour.expect("a leaf that is not on the way");
-    let (mut group, judges) = judged_ring(from, &Verdict::Redirect(detour));
-    let (from, key, way) = long_way(&group);
-    let request = group.command(from, route(key, 0));
-    group.run(2 * SECOND);
-    let owner = group.members[*way.last().unwrap()].pastry.own();
-    let reply = group.reply(from, request);
-    assert!(matches!(reply, Some(Reply::Delivered { by, .. }) if *by == owner), "{reply:?}");
-    let through = (0..30).find(|&at| group.members[at].pastry.own().id == detour).unwrap();
-    assert_eq!(judges[through].asked.load(Ordering::Relaxed), 1);
+    let way = long_way(&group).2;
+    for &at in &way {
+        // It goes to a leaf instead; from there it goes its way.
+        let ids = |at: &usize| group.members[*at].pastry.own().id;
+        let leaves = group.members[at].pastry.leaf_set().members();
+        let detour = leaves.into_iter().find(|id| way.iter().all(|at| ids(at) != *id));
+        let detour = detour.expect("a leaf that is not on the way");
+        let (mut group, judges) = judged_ring(at, &Verdict::Redirect(detour));
+        let (from, key, way) = long_way(&group);
+        let request = group.command(from, route(key, 0));
+        group.run(2 * SECOND);
+        let owner = group.members[*way.last().unwrap()].pastry.own();
+        let reply = group.reply(from, request);
+        assert!(matches!(reply, Some(Reply::Delivered { by, .. }) if *by == owner), "{at}: {reply:?}");
+        assert_eq!(delivered(&group).len(), 1);
+        let through = (0..30).find(|&at| group.members[at].pastry.own().id == detour).unwrap();
+        assert_eq!(judges[through].asked.load(Ordering::Relaxed), 1);
+    }
 }
 
 #[test]
@@ -235,19 +241,74 @@ fn n_15_a_node_that_swallows_messages_is_passed_by_on_a_retry() {
     assert_eq!(delivered(&group).len(), 1);
 }
 
+/// PF-7.
 #[test]
 fn a_message_goes_another_way_when_a_node_has_died() {
     let mut group = Group::ring(60, 1, &small());
-    // Who has just joined does not deliver what may have been delivered before.
     group.run(30 * SECOND);
     let (from, key, way) = long_way(&group);
-    group.kill(way[1]);
-    let request = group.command(from, route(key, 0));
-    group.run(3 * SECOND);
     let owner = group.members[*way.last().unwrap()].pastry.own();
+    // A first one opens the connections: to one that cannot be opened nothing was ever sent, and there is no doubt.
+    group.command(from, route(key, 0));
+    group.run(SECOND);
+    group.kill(way[1]);
+    let request = group.command(from, route(key, 1));
+    group.run(group.members[from].pastry.config.ack_timeout_min + SECOND / 10);
     let reply = group.reply(from, request);
     assert!(matches!(reply, Some(Reply::Delivered { by, .. }) if *by == owner), "{reply:?}");
     assert!(group.members[from].pastry.counted().messages_rerouted > 0);
+    assert_eq!(delivered(&group).len(), 2, "each once");
+}
+
+#[test]
+fn a_message_that_may_not_be_repeated_stays_with_a_slow_node_that_lives() {
+    let mut group = Group::ring(60, 1, &small());
+    group.run(30 * SECOND);
+    let (from, key, way) = long_way(&group);
+    let (owner, slow) = (group.members[*way.last().unwrap()].pastry.own(), way[1]);
+    group.command(from, route(key, 0));
+    group.run(SECOND);
+    // What it says over streams takes long; it answers when it is asked whether it lives.
+    let late = group.now + 4 * SECOND;
+    group.stalled = Some((slow, from, late));
+    let rerouted = group.members[from].pastry.counted().messages_rerouted;
+    let slow_id = group.members[slow].pastry.own().id;
+    let request = group.command(from, route(key, 0));
+    group.run(6 * SECOND);
+    let reply = group.reply(from, request);
+    assert!(matches!(reply, Some(Reply::Delivered { by, .. }) if *by == owner), "{reply:?}");
+    assert_eq!(
+        group.members[from].pastry.counted().messages_rerouted,
+        rerouted,
+        "there was never a second one"
+    );
+    // PF-13: messages go around it meanwhile, but it keeps its seat.
+    assert!(group.members[from].pastry.contact(slow_id).is_some());
+    let mut events = group.alive().flat_map(|member| &member.events);
+    assert!(!events.any(|event| matches!(event, Event::PeerFailed { .. })));
+    assert_eq!(delivered(&group).len(), 2, "each once");
+}
+
+#[test]
+fn a_message_that_may_not_be_repeated_is_not_delivered_twice_when_a_node_has_died() {
+    let (mut arrived, mut ended) = (0, 0);
+    for seed in 1..=8 {
+        let mut group = Group::ring(60, seed, &small());
+        group.run(30 * SECOND);
+        let (from, key, way) = long_way(&group);
+        group.command(from, route(key, 0));
+        group.run(SECOND);
+        group.kill(way[1]);
+        let request = group.command(from, route(key, 0));
+        group.run(8 * SECOND);
+        match group.reply(from, request) {
+            Some(Reply::Delivered { .. }) => arrived += 1,
+            Some(Reply::Unknown) => ended += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(delivered(&group).len() <= 2, "each once at most");
+    }
+    assert!(arrived >= 4 && arrived + ended == 8, "{arrived} arrived, {ended} unknown");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 mod clocks;
 mod contract;
+mod doubts;
 mod group;
 mod joining;
+mod lies;
 mod members;
 mod messages;
 mod rings;

@@ -53,6 +53,24 @@ fn p_4_every_node_with_a_place_has_been_measured() {
 }
 
 #[test]
+fn p_5_every_message_that_is_acknowledged_renews_how_near_a_node_is() {
+    let mut group = Group::ring(2, 3, &small());
+    group.run(5 * SECOND);
+    let other = group.members[1].pastry.own().id;
+    let score = |group: &Group| group.members[0].pastry.peers.get(other).unwrap().estimate.score();
+    assert_eq!(score(&group), Score(10_000));
+    group.latency = Box::new(|_, _| Duration::from_millis(40));
+    let probes = group.members[0].pastry.counted().probes_sent;
+    for _ in 0..8 {
+        let (app, payload) = (AppName::default(), vec![1]);
+        group.command(0, Command::Route { app, key: other, payload, retries: 0 });
+        group.run(SECOND / 4);
+    }
+    assert_eq!(group.members[0].pastry.counted().probes_sent, probes, "nobody was asked for that");
+    assert!(score(&group) > Score(70_000), "{:?}", score(&group));
+}
+
+#[test]
 fn p_7_nearness_decides_who_is_in_the_table_and_not_where_a_message_goes() {
     // Two networks of other distances: other tables, the same owners.
     let far = |a: usize, b: usize| Duration::from_micros(1000 + 7919 * ((a * b + a + b) % 13) as u64);

@@ -89,6 +89,16 @@ fn every_cell_that_could_be_filled_is() {
     }
 }
 
+/// PF-6, a slice: `annulus sim route --nodes 1000 --churn 5` is the large one.
+#[test]
+fn messages_arrive_while_nodes_come_and_go() {
+    let ring = RouteExperiment { lookups: 150, keys: Keys::Random, ..experiment(40) };
+    let (session_median, time) = (Duration::from_secs(5 * 60), Duration::from_secs(90));
+    let report = RouteChurn { ring, session_median, time }.run(6).unwrap();
+    assert!(report.ok && report.vanished > 2, "{report:?}");
+    assert!(report.phase.delivered + report.orphaned >= 145, "{report:?}");
+}
+
 fn storm(nodes: u32, count: u32, kind: StormKind) -> StormReport {
     let storm = RouteStorm {
         nodes,

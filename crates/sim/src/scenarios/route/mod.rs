@@ -2,8 +2,9 @@
 //! messages are sent between random pairs of them, and an oracle that knows all nodes says whether each arrived where it
 //! should.
 //!
-//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `swarm.rs` any faults with a checker.
+//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `churn.rs` nodes that come and go, `swarm.rs` any faults with a checker.
 
+mod churn;
 mod storm;
 mod swarm;
 mod world;
@@ -20,6 +21,7 @@ use core::time::Duration;
 use annulus_core::Base;
 use serde::Serialize;
 
+pub use churn::{ChurnReport, RouteChurn};
 pub use storm::{RouteStorm, StormKind, StormReport};
 pub use swarm::{Broken, RouteChecker, RouteScenario};
 use world::World;

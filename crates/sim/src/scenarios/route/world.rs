@@ -47,8 +47,18 @@ pub(super) struct Watch {
     /// By message: who delivered it.
     delivered: BTreeMap<u32, Vec<HostId>>,
     reported: BTreeMap<RequestId, bool>,
+    /// How often a node was taken for dead by another.
+    failed: BTreeMap<Id, u64>,
     /// Messages of the protocol that nodes sent which have crashed since.
     sent_before: u64,
+}
+
+#[cfg(test)]
+impl Watch {
+    /// How often this node was taken for dead.
+    pub(super) fn failed(&self, id: Id) -> u64 {
+        self.failed.get(&id).copied().unwrap_or(0)
+    }
 }
 
 impl Observer<Pastry> for Watch {
@@ -57,6 +67,9 @@ impl Observer<Pastry> for Watch {
             && let Ok(bytes) = payload.as_slice().try_into()
         {
             self.delivered.entry(u32::from_be_bytes(bytes)).or_default().push(host);
+        }
+        if let Event::PeerFailed { contact } = event {
+            *self.failed.entry(contact.id).or_default() += 1;
         }
         Ok(())
     }
@@ -76,7 +89,7 @@ pub(super) struct World {
     pub(super) sim: Sim<Pastry>,
     pub(super) watch: Watch,
     pub(super) rng: Rng,
-    keys: Keys,
+    pub(super) keys: Keys,
     side_max: usize,
     pub(super) seeds: Rc<RefCell<Vec<Vec<SocketAddr>>>>,
     trails: Trails,
@@ -268,6 +281,12 @@ impl World {
         })
     }
 
+    /// The nodes that a message has been at, in order.
+    pub(super) fn trail(&self, number: u32) -> Vec<HostId> {
+        let trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
+        trails.get(&number).into_iter().flatten().map(|host| HostId::new(*host)).collect()
+    }
+
     /// Whether every live node has joined and has its exact leaf set.
     pub(super) fn is_whole(&self) -> bool {
         let active = |host: &HostId| self.sim.machine(*host).is_some_and(Pastry::is_active);
@@ -283,7 +302,7 @@ impl World {
 }
 
 /// The live node closest to a key: one of the two around it.
-fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
+pub(super) fn closest(owners: &BTreeMap<Id, HostId>, key: Id) -> Option<HostId> {
     let after = owners.range(key..).next().or_else(|| owners.iter().next());
     let before = owners.range(..=key).next_back().or_else(|| owners.iter().next_back());
     let around = [after, before].into_iter().flatten().map(|(id, _)| *id);
