@@ -465,18 +465,17 @@ impl Pastry {
         }
     }
 
-    /// What was not acknowledged in time. A message that may not be repeated stays with a node that answers when it is
-    /// asked: sent another way there would be two of it.
+    /// What was not acknowledged in time. A message that may not be repeated stays for a while with a node that answers when
+    /// it is asked: sent another way there would be two of it.
     fn overdue(&mut self, now: Now) -> Vec<Relay> {
         let (grace, pause) = (self.config.ack_timeout_min, self.grace);
-        let (peers, message_timeout) = (&self.peers, self.config.message_timeout);
+        let (peers, counters, most) = (&self.peers, &mut self.counters, self.config.network_timeout);
         let mut slow = Vec::new();
         let expired = self.relays.expired(now.mono, grace, |relay| {
-            let passage = &relay.passage;
-            let answered = relay.due == relay.first_due || !peers.suspected().contains(&relay.to);
-            let stays = passage.envelope.copies != Copies::Many
-                && passage.age(now.mono) <= message_timeout
-                && answered;
+            let is_first = relay.due == relay.first_due;
+            counters.messages_overdue += u64::from(is_first);
+            let lives = !peers.suspected().contains(&relay.to) && now.mono.since(relay.first_due) < most;
+            let stays = relay.passage.envelope.copies != Copies::Many && (is_first || lives);
             stays.then(|| {
                 slow.push(relay.to);
                 now.mono + pause
