@@ -34,7 +34,7 @@ pub(super) enum Stage {
 pub(super) struct Connection<L> {
     pub(super) stream: StreamId,
     pub(super) stage: Stage,
-    /// Where the peer listens; of an accepted connection it is known once the peer has greeted.
+    /// Where the peer listens; of an accepted connection it is known once the peer has greeted, if it came from there.
     pub(super) peer: Option<SocketAddr>,
     /// Whence it came, if the peer opened it.
     pub(super) from: Option<IpAddr>,

@@ -7,7 +7,7 @@
 //!
 //! The first message of each side on a connection is its *greeting*: bytes that the machine chose, by which the
 //! other side knows who speaks. An accepted connection is used for sending once its greeting was accepted with
-//! [`Pool::greeted`].
+//! [`Pool::greeted`], if it came from the machine that the greeting names: else anybody could have what is for another.
 //!
 //! # At the limits
 //!
@@ -236,8 +236,9 @@ impl<L> Pool<L> {
         connection.received(data, message_bytes_max, out)
     }
 
-    /// The peer's greeting on a connection was accepted: it is `label` and listens at `peer`. From here on an accepted
-    /// connection is used for sending as well, our own greeting first.
+    /// The peer's greeting on a connection was accepted: it is `label` and says that it listens at `peer`. From here on an
+    /// accepted connection that came from that machine is used for sending as well, our own greeting first. By one that
+    /// came from elsewhere nothing is sent: whoever listens at `peer` gets a connection of our own.
     pub fn greeted<M: Machine>(
         &mut self,
         stream: StreamId,
@@ -250,8 +251,10 @@ impl<L> Pool<L> {
         connection.label = Some(label);
         if connection.stage == Stage::Silent {
             connection.stage = Stage::Open;
-            connection.peer = Some(peer);
-            connection.send(&self.greeting, out);
+            if connection.from == Some(peer.ip()) {
+                connection.peer = Some(peer);
+                connection.send(&self.greeting, out);
+            }
             self.usable.forget();
         }
     }

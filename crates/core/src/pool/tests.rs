@@ -63,8 +63,12 @@ impl Driver {
     }
 
     fn accept(&mut self, stream: u64) -> StreamId {
+        self.accept_from(stream, 9)
+    }
+
+    fn accept_from(&mut self, stream: u64, from: u8) -> StreamId {
         let stream = StreamId::accepted(stream);
-        self.pool.accepted(self.now, stream, addr(9).ip(), &mut self.queue.outbox());
+        self.pool.accepted(self.now, stream, addr(from).ip(), &mut self.queue.outbox());
         stream
     }
 
@@ -130,7 +134,7 @@ fn a_connection_is_opened_once_and_greets_first() {
 #[test]
 fn an_accepted_connection_is_used_once_it_has_greeted() {
     let mut driver = Driver::new(config());
-    let stream = driver.accept(1);
+    let stream = driver.accept_from(1, 2);
     assert_eq!(driver.receive(stream, &frame(b"hello")), Ok(vec![b"hello".to_vec()]));
     assert_eq!(driver.pool.label(stream), None);
     driver.did();
@@ -138,6 +142,24 @@ fn an_accepted_connection_is_used_once_it_has_greeted() {
     assert_eq!(driver.pool.label(stream), Some(&7));
     assert_eq!(driver.send(2, b"one").unwrap().stream, stream);
     assert_eq!(driver.did(), [Did::Write(stream, frame(b"hi")), Did::Write(stream, frame(b"one"))]);
+}
+
+#[test]
+fn who_claims_the_address_of_another_machine_gets_nothing_that_is_for_it() {
+    let mut driver = Driver::new(config());
+    let stream = driver.accept_from(1, 9);
+    driver.did();
+    driver.pool.greeted(stream, 7, addr(2), &mut driver.queue.outbox());
+    assert_eq!(driver.pool.label(stream), Some(&7));
+    assert!(!driver.pool.is_connected(addr(2)) && !driver.pool.vouches(stream, addr(2)));
+    let own = driver.send(2, b"one").unwrap().stream;
+    assert_ne!(own, stream);
+    assert!(driver.did().contains(&Did::Open(own, addr(2))));
+    assert_eq!(
+        driver.pool.closed(stream).map(|lost| lost.peer),
+        Some(None),
+        "its end says nothing of who is there"
+    );
 }
 
 #[test]
