@@ -77,9 +77,10 @@ pub struct Config {
     pub questions_max: usize,
     /// The most message numbers remembered against duplicates. For one more the oldest is forgotten.
     pub window_max: usize,
-    /// The most nodes heard of that wait to be measured. One more is not.
+    /// The most nodes heard of that wait to be measured, and as many of our own that wait to be asked. One more is not;
+    /// of our own, those that are suspected stay.
     pub candidates_max: usize,
-    /// The most probes under way. More wait.
+    /// The most probes under way to nodes heard of, and as many to our own. More wait.
     pub probes_max: usize,
     /// The most lost nodes remembered for a merge (PA-42). For one more the oldest is forgotten.
     pub past_max: usize,

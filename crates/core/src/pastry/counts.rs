@@ -43,7 +43,7 @@ crate::counters! {
         requests_answered,
         /// Nodes that lost their seats because they do not answer.
         peers_failed,
-        /// Nodes heard of that were not measured because too many waited.
+        /// Nodes that were not asked whether they are there because too many waited.
         candidates_dropped,
         /// Pongs that answer nothing: late, repeated or forged.
         pongs_unmatched,

@@ -12,6 +12,7 @@ use super::Command;
 use super::contact::{Contact, Incarnation};
 use super::join::Stage;
 use super::machine::{Out, Pastry};
+use super::probes::Ground;
 use super::proximity::Estimate;
 use super::seats::{Cause, Interest};
 use crate::id::Id;
@@ -54,9 +55,7 @@ impl Pastry {
         match self.peers.get(id).map(|peer| peer.contact.addr) {
             Some(known) if known == addr => self.vouch(id),
             // It has moved: nobody else may be asked about it.
-            Some(_) => {
-                self.probes.want(contact, self.leaf_set.contains(id));
-            }
+            Some(_) => self.ask(contact, self.leaf_set.contains(id), Ground::Own),
             None if self.join.is_active() => self.learn(now, &[contact], Interest::Gap),
             None => self.join_through_member(now, id, addr),
         }

@@ -6,6 +6,7 @@ use super::clocks::Age;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
+use super::probes::Ground;
 use super::relays::{Held, Passage, Relay};
 use super::routing::{Avoid, Step, Tables};
 use super::sendings::Sending;
@@ -333,7 +334,7 @@ impl Pastry {
         let peer = self.peers.iter().find(|peer| peer.contact.addr == addr).map(|peer| peer.contact);
         if let Some(contact) = peer {
             // A broken connection is no verdict, but a reason to ask.
-            self.probes.want(contact, self.leaf_set.contains(contact.id));
+            self.ask(contact, self.leaf_set.contains(contact.id), Ground::Own);
         }
     }
 

@@ -7,7 +7,7 @@ use super::config::Liveness;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{About, Message, Wanted};
-use super::probes::Expired;
+use super::probes::{Expired, Ground};
 use super::repairs::Why;
 use super::routing_table::Position;
 use super::seats::{Cause, Interest};
@@ -283,7 +283,7 @@ impl Pastry {
     fn look_for_the_lost(&mut self, now: Now, out: Out<'_, '_>) {
         if let Some(past) = self.past.pop_front() {
             self.past.push_back(past);
-            self.probes.want(past, false);
+            self.ask(past, false, Ground::Own);
             return;
         }
         let known = |addr| self.peers.iter().any(|peer| peer.contact.addr == addr);
@@ -297,8 +297,8 @@ impl Pastry {
 
     /// Asks a node with a seat whether it is there.
     fn probe(&mut self, id: Id) {
-        if let Some(peer) = self.peers.get(id) {
-            self.probes.want(peer.contact, false);
+        if let Some(contact) = self.contact(id) {
+            self.ask(contact, false, Ground::Own);
         }
     }
 

@@ -31,11 +31,11 @@ fn who_names_a_later_life_of_a_node_where_nobody_is_does_not_evict_it() {
     let (mut host, honest, liar) = knowing();
     let invented = Contact { addr: addr(50), incarnation: Incarnation(99), ..honest };
     host.hear(liar, &[announce(vec![invented])]);
-    let said = host.said();
     assert!(host.rig.machine.probes.is_pending(honest.id), "it is looked for there");
-    for _ in 0..10 {
+    for _ in 0..40 {
+        let said = host.said();
         host.answer_probes(&said, &[honest, liar]);
-        host.rig.advance(SECOND);
+        host.rig.advance(SECOND / 4);
     }
     assert_eq!(host.rig.machine.contact(honest.id), Some(honest));
     assert!(host.rig.machine.leaf_set().contains(honest.id));
@@ -85,4 +85,33 @@ fn an_id_that_lives_is_not_taken_over_by_an_announcement() {
         let known = group.members[at].pastry.contact(taken.id);
         assert!(known.is_none_or(|known| known == taken), "node {at} knows {known:?}");
     }
+}
+
+/// A flood of invented nodes, all nearer to us than anybody, hides no death.
+#[test]
+fn who_invents_nodes_does_not_keep_a_dead_one_in_its_seat() {
+    let (mut host, honest, liar) = knowing();
+    let invented = |round: u128| -> Vec<Contact> {
+        (0..100).map(|at| contact(OWN + 1000 + round * 100 + at, 200 + at as usize)).collect()
+    };
+    let config = &mut host.rig.machine.config;
+    (config.probes_max, config.candidates_max) = (4, 50);
+    host.rig.machine.probes = probes::Probes::new(7, 4, 50);
+    for round in 0..4 {
+        host.hear(liar, &[announce(invented(round))]);
+    }
+    assert!(host.rig.machine.counted().candidates_dropped > 100, "what is too much is counted");
+    // Messages to it are not acknowledged; neither are probes.
+    let request = Command::Route { app: AppName::default(), key: honest.id, payload: vec![1], retries: 0 };
+    host.rig.command(request);
+    let mut rounds = 4;
+    for _ in 0..20 {
+        let said = host.said();
+        host.answer_probes(&said, &[liar]);
+        host.rig.advance(SECOND / 2);
+        host.hear(liar, &[announce(invented(rounds))]);
+        rounds += 1;
+    }
+    assert_eq!(host.rig.machine.contact(honest.id), None, "it is found dead all the same");
+    assert_eq!(host.rig.machine.contact(liar.id), Some(liar));
 }
