@@ -81,7 +81,14 @@ impl Pastry {
             self.trust(now, from.id, out);
         }
         for &id in delivered {
-            self.on_receipt(now, id, Outcome::Delivered { by: from }, 1, Vec::new(), out);
+            match self.sendings.was_sent_to(id, from.id) {
+                Some(true) => {
+                    self.on_receipt(now, id, Outcome::Delivered { by: from }, 1, Vec::new(), out);
+                }
+                // It cannot have it from us.
+                Some(false) => self.counters.refused += 1,
+                None => {}
+            }
         }
     }
 

@@ -42,6 +42,8 @@ impl Pastry {
             Message::Receipt { id, outcome, hops, path } => {
                 self.on_receipt(now, id, outcome, hops, path, out);
             }
+            // Who answers speaks for itself.
+            Message::Answer { from: by, .. } if by != from => self.counters.refused += 1,
             Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
             Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
             Message::State { about, versions, tables } => {

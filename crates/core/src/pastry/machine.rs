@@ -133,7 +133,8 @@ pub struct Pastry {
     /// The leaf set as the application was last told of it.
     pub(super) shown: Vec<Id>,
     pub(super) shown_version: u32,
-    message_prefix: u64,
+    /// The upper halves of the numbers of our messages: only who carried a message knows its number.
+    numbers: Rng,
     messages: u64,
     stopping: Option<Instant>,
     pub(super) acks: Acks,
@@ -192,7 +193,7 @@ impl Pastry {
             periods: Periods::default(),
             shown: Vec::new(),
             shown_version: 0,
-            message_prefix: rng.next_u64(),
+            numbers: Rng::from_number(rng.next_u64(), 0),
             messages: 0,
             stopping: None,
             acks: Acks::default(),
@@ -305,7 +306,7 @@ impl Pastry {
     pub(super) fn allot_message(&mut self, place: u64) -> MessageId {
         self.messages += 1;
         let number = Sendings::number(self.messages, place);
-        MessageId(u128::from(self.message_prefix) << 64 | u128::from(number))
+        MessageId(u128::from(self.numbers.next_u64()) << 64 | u128::from(number))
     }
 
     pub(super) fn is_stopping(&self) -> bool {
