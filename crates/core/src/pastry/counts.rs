@@ -11,6 +11,8 @@ crate::counters! {
         messages_repeated,
         /// Messages passed on.
         messages_forwarded,
+        /// Messages that a node did not acknowledge in time.
+        messages_overdue,
         /// Messages that went another way because a node did not acknowledge.
         messages_rerouted,
         /// Messages that failed here.

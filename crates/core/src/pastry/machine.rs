@@ -3,6 +3,7 @@
 //! The work is in `arrival.rs` (joins, ours and others'), `passage.rs` (messages that are routed), `seats.rs` (who is in
 //! the tables) and `upkeep.rs` (probes and repairs).
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -99,6 +100,8 @@ pub(super) struct Periods {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pastry {
     pub(super) config: Config,
+    /// How long a node that did not acknowledge has to answer whether it lives.
+    pub(super) grace: Duration,
     pub(super) own: Contact,
     pub(super) ring: RingTag,
     pub(super) rng: Rng,
@@ -165,6 +168,7 @@ impl Pastry {
         });
         let applications = config.applications.iter();
         Ok(Self {
+            grace: config.network_timeout / 3,
             own: Contact { id: config.id, addr, incarnation: Incarnation(0) },
             ring: RingTag::new(&config.ring),
             apps: applications.map(|name| Registered { name: name.clone(), application: None }).collect(),

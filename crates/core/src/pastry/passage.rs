@@ -109,7 +109,7 @@ impl Pastry {
     /// Takes the next step with a message (P-20).
     pub(super) fn step(&mut self, now: Now, mut passage: Passage, fresh: Fresh, out: Out<'_, '_>) {
         if passage.envelope.origin.id != self.own.id {
-            if now.mono.since(passage.taken) >= self.config.ack_timeout_min + self.grace() {
+            if now.mono.since(passage.taken) >= self.config.ack_timeout_min + self.grace {
                 // It waited here, and who sent it may not know that we took it.
                 passage.doubt();
             }
@@ -280,9 +280,11 @@ impl Pastry {
         let long = Duration::from_micros(payload_bytes(&passage.envelope) as u64);
         // Who was never measured may be far away, and who did not acknowledge in time may be slow.
         let measured = estimate.timeout().unwrap_or(most).max(least);
-        let patience = measured.saturating_mul(1 << passage.tries.min(4)).min(most);
+        let patient =
+            if passage.tries == 0 { measured } else { measured.saturating_mul(1 << passage.tries.min(4)) };
+        let patience = patient.min(most);
         let transmission = self.relays.next();
-        let wait = if once { patience + long + self.grace() } else { patience + long };
+        let wait = if once { patience + long + self.grace } else { patience + long };
         let sent = clock.and_then(|clock| clock.sent(now.mono, wait, passage.age(now.mono)));
         // The envelope is changed for the next node and back again: to copy it would cost more.
         let envelope = &mut passage.envelope;
@@ -491,18 +493,17 @@ impl Pastry {
         }
     }
 
-    /// What was not acknowledged in time. A message that may not be repeated stays with a node that answers when it is
-    /// asked: sent another way there would be two of it.
+    /// What was not acknowledged in time. A message that may not be repeated stays for a while with a node that answers when
+    /// it is asked: sent another way there would be two of it.
     fn overdue(&mut self, now: Now) -> Vec<Relay> {
-        let (grace, pause) = (self.config.ack_timeout_min, self.grace());
-        let (peers, message_timeout) = (&self.peers, self.config.message_timeout);
+        let (grace, pause) = (self.config.ack_timeout_min, self.grace);
+        let (peers, counters, most) = (&self.peers, &mut self.counters, self.config.network_timeout);
         let mut slow = Vec::new();
         let expired = self.relays.expired(now.mono, grace, |relay| {
-            let passage = &relay.passage;
-            let answered = relay.due == relay.first_due || !peers.suspected().contains(&relay.to);
-            let stays = passage.envelope.copies != Copies::Many
-                && passage.age(now.mono) <= message_timeout
-                && answered;
+            let is_first = relay.due == relay.first_due;
+            counters.messages_overdue += u64::from(is_first);
+            let lives = !peers.suspected().contains(&relay.to) && now.mono.since(relay.first_due) < most;
+            let stays = relay.passage.envelope.copies != Copies::Many && (is_first || lives);
             stays.then(|| {
                 slow.push(relay.to);
                 now.mono + pause
@@ -510,11 +511,6 @@ impl Pastry {
         });
         slow.into_iter().for_each(|id| self.suspect(id));
         expired
-    }
-
-    /// How long a node that did not acknowledge has to answer whether it lives.
-    fn grace(&self) -> Duration {
-        self.config.network_timeout / 3
     }
 
     /// Whatever waited for an acknowledgement, a verdict, a receipt or an answer too long.

@@ -269,7 +269,7 @@ fn a_message_that_may_not_be_repeated_stays_with_a_slow_node_that_lives() {
     group.command(from, route(key, 0));
     group.run(SECOND);
     // What it says over streams takes long; it answers when it is asked whether it lives.
-    let late = group.now + 4 * SECOND;
+    let late = group.now + 2 * SECOND;
     group.stalled = Some((slow, from, late));
     let rerouted = group.members[from].pastry.counted().messages_rerouted;
     let slow_id = group.members[slow].pastry.own().id;

@@ -20,8 +20,9 @@ use crate::sim::Sim;
 const STEP: Duration = Duration::from_millis(500);
 /// How long the last messages may take.
 const ARRIVED_WITHIN: Duration = Duration::from_secs(45);
-/// How long the ring may take to be whole once nobody vanishes any more.
-const WHOLE_WITHIN: Duration = Duration::from_secs(600);
+/// How long the ring may take to be whole once nobody vanishes any more: who vanished together with both its neighbours is
+/// noticed when everybody is asked, every 15 minutes.
+const WHOLE_WITHIN: Duration = Duration::from_secs(1500);
 /// How often a message is sent again, by another way.
 const RETRIES: u8 = 2;
 
