@@ -115,7 +115,7 @@ impl Pastry {
         if self.relays.get(transmission).is_none_or(|relay| relay.to != from.id) {
             // Nobody waits for the acknowledgement of a join.
             if self.join.is_through(from.addr) {
-                self.give_up_seed(now, out);
+                self.on_join_refused(now, from.addr, out);
             }
             return;
         }

@@ -69,13 +69,23 @@ impl Pastry {
     }
 
     fn join_through_member(&mut self, now: Now, id: Id, addr: SocketAddr) {
-        if let Some(named) = self.named.iter_mut().find(|(named, _)| *named == id) {
-            named.1 = addr;
-        } else if self.named.len() < NAMED_MAX {
-            self.named.push((id, addr));
+        let named = self.named.iter().position(|(named, _)| *named == id);
+        match named {
+            Some(at) if self.named[at].1 == addr => return,
+            Some(at) => self.named[at].1 = addr,
+            None if self.named.len() >= NAMED_MAX => return,
+            None => self.named.push((id, addr)),
         }
+        self.join.hope();
         if self.join.stage() == Stage::Waiting {
             self.join.wait_until(now.mono);
+        }
+    }
+
+    /// In the ring now, those who were named are met: some may not have found their way in.
+    pub(super) fn meet_named(&mut self, now: Now) {
+        for (id, addr) in core::mem::take(&mut self.named) {
+            self.learn(now, &[hearsay(id, addr)], Interest::Gap);
         }
     }
 

@@ -143,7 +143,9 @@ fn only_who_carried_a_message_knows_its_number() {
     different.sort_unstable();
     different.dedup();
     assert_eq!(different.len(), 8);
-    assert!(numbers.windows(3).any(|three| three[1].wrapping_sub(three[0]) != three[2].wrapping_sub(three[1])));
+    assert!(
+        numbers.windows(3).any(|three| three[1].wrapping_sub(three[0]) != three[2].wrapping_sub(three[1]))
+    );
 }
 
 #[test]
