@@ -202,7 +202,7 @@ impl Questions {
 
     /// Notes a question; false if there is no room.
     pub(super) fn insert(&mut self, id: MessageId, origin: Contact, hops: u8, due: Instant) -> bool {
-        if self.order.len() >= self.questions_max {
+        if self.list.len() >= self.questions_max {
             return false;
         }
         if self.list.insert(id, Question { origin, hops, due }).is_none() {
@@ -235,10 +235,38 @@ impl Questions {
         self.order.front().and_then(|id| self.list.get(id)).map(|question| question.due)
     }
 
-    /// Keeps the invariant that the first in the order waits.
+    /// Keeps the invariant that the first in the order waits. Of those behind it at most as many have ended as there is
+    /// room for: then the order is made anew.
     fn drop_ended(&mut self) {
         while self.order.front().is_some_and(|id| !self.list.contains_key(id)) {
             self.order.pop_front();
         }
+        if self.order.len() > 2 * self.questions_max {
+            self.order.retain(|id| self.list.contains_key(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pastry::Incarnation;
+
+    #[test]
+    fn one_question_that_nobody_answers_does_not_keep_others_out() {
+        let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(0) };
+        let mut questions = Questions::new(3);
+        let at = |number: u64| Instant::from_micros(number);
+        assert!(questions.insert(MessageId(0), origin, 1, at(0)));
+        for number in 1..100 {
+            assert!(questions.insert(MessageId(number.into()), origin, 1, at(number)), "{number}");
+            assert!(questions.take(MessageId(number.into())).is_some());
+            assert!(questions.order.len() <= 7, "what is answered is forgotten");
+        }
+        assert!(questions.insert(MessageId(100), origin, 1, at(100)));
+        assert!(questions.insert(MessageId(101), origin, 1, at(101)));
+        assert!(!questions.insert(MessageId(102), origin, 1, at(102)), "three are open");
+        assert_eq!(questions.expired(at(0)).map(|(id, _)| id), Some(MessageId(0)));
+        assert_eq!(questions.deadline(), Some(at(100)), "the next in turn");
     }
 }
