@@ -27,6 +27,7 @@ impl Pastry {
             Message::Ping { nonce, .. } => {
                 let pong = self.pong(now, nonce);
                 self.send(now, from.addr, &pong, out);
+                self.asked_again(now, from, out);
             }
             Message::Pong { nonce, from, leaf_set_version, clock, .. } => {
                 self.on_pong(now, (nonce, true), from, leaf_set_version, clock, out);

@@ -44,6 +44,19 @@ impl Pastry {
         Message::Pong { ring: self.ring, nonce, from: self.own, leaf_set_version, clock }
     }
 
+    /// A leaf asks over a stream, because we did not answer its datagram. If we stood still it may have given us up by now,
+    /// and nothing here need tell us: it hears of us once more.
+    pub(super) fn asked_again(&mut self, now: Now, from: Contact, out: Out<'_, '_>) {
+        if self.join.is_active()
+            && self.leaf_set.contains(from.id)
+            && let Some(peer) = self.peers.get_mut(from.id)
+            && peer.contact.addr == from.addr
+        {
+            peer.knows_us = false;
+            self.introduce(now, from.id, out);
+        }
+    }
+
     /// Sends the probes that wait, as many as may be under way.
     pub(super) fn ask_candidates(&mut self, now: Now, out: Out<'_, '_>) {
         if !self.probes.has_next() {
