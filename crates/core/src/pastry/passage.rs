@@ -551,7 +551,8 @@ impl Pastry {
         let (envelope, retries) = ((*again).clone(), retries - 1);
         let due = now.mono + self.config.message_timeout;
         let again = (retries > 0).then_some(again);
-        self.sendings.insert(id, Sending { again, retries, due, ..sending });
+        (sending.again, sending.retries, sending.due) = (again, retries, due);
+        self.sendings.insert(id, sending);
         self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
 }

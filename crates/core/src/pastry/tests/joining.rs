@@ -7,7 +7,7 @@ use super::group::{Group, addr};
 use super::*;
 use crate::contract::Rig;
 use crate::wire::Writer;
-use crate::{Rng, StreamEvent, StreamId};
+use crate::{Machine, Rng, StreamEvent, StreamId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
