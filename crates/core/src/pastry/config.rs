@@ -58,13 +58,15 @@ pub struct Config {
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
 
-    /// The longest message, frames and all. A longer one is refused.
+    /// The longest message, frames and all. A longer one is refused. Of large ones that are coming eight times that is
+    /// kept at most: whose message has more than half of what the others leave is refused.
     pub message_bytes_max: usize,
-    /// The most bytes that wait on one connection. More make the message go another way.
+    /// The most bytes that wait on one connection, and half of what waits on all at most; one connection may have half of
+    /// what the others leave. More make the message go another way.
     pub queue_bytes_max: usize,
     /// The most connections we open. For one more the longest idle is ended.
     pub connections_max: usize,
-    /// The most connections others open to us. One more is reset.
+    /// The most connections others open to us, a quarter of them from one address. One more is reset.
     pub accepted_max: usize,
     /// The most proximities kept. For one more the oldest is forgotten (PA-31).
     pub proximities_max: usize,

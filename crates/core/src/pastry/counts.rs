@@ -23,6 +23,10 @@ crate::counters! {
         messages_judged,
         /// Messages of the protocol sent over streams, all kinds.
         frames_sent,
+        /// Messages of the protocol that were not sent: too long, or too much waited, on that connection or on all.
+        frames_refused,
+        /// Connections that were reset: too many of one address, or too many large messages at a time.
+        connections_refused,
         /// Probes sent, by datagram or stream.
         probes_sent,
         /// Probes answered.

@@ -8,8 +8,10 @@ use super::machine::{Out, Pastry};
 use super::message::Message;
 use super::wire::decode;
 use crate::machine::Refusal;
+use crate::pool::UNFINISHED;
 use crate::tag::StreamId;
 use crate::time::Now;
+use crate::wire::DecodeError;
 
 /// How many messages that came together there is room kept for.
 const INBOX_KEPT: usize = 64;
@@ -82,6 +84,11 @@ impl Pastry {
     ) -> Result<(), Refusal> {
         let frames = match self.pool.received(now.mono, stream, data, out) {
             Ok(frames) => frames,
+            Err(DecodeError::Limit(UNFINISHED)) => {
+                self.counters.connections_refused += 1;
+                let refusal = Refusal::Reject("one large message too many at a time");
+                return Err(self.refuse(now, stream, refusal, out));
+            }
             Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
         };
         let mut messages = core::mem::take(&mut self.inbox);

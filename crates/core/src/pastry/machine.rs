@@ -161,8 +161,11 @@ impl Pastry {
         let addr = config.advertise.unwrap_or(config.bind);
         let pool = Pool::new(pool::Config {
             connections_max: config.connections_max,
+            accepted_per_address_max: (config.accepted_max / 4).max(1),
             queue_bytes_max: config.queue_bytes_max,
+            queues_bytes_max: config.queue_bytes_max.saturating_mul(2),
             message_bytes_max: config.message_bytes_max,
+            unfinished_bytes_max: config.message_bytes_max.saturating_mul(8),
             connect_timeout: config.network_timeout,
             idle_timeout: config.idle_timeout,
         });
@@ -345,6 +348,7 @@ impl Pastry {
         bytes.shrink_to(SCRATCH_KEPT_BYTES);
         self.scratch = bytes;
         self.counters.frames_sent += u64::from(taken.is_some());
+        self.counters.frames_refused += u64::from(taken.is_none());
         taken
     }
 
@@ -446,7 +450,10 @@ impl Machine for Pastry {
     ) -> Result<(), Refusal> {
         let mut outcome = Ok(());
         match event {
-            StreamEvent::Accepted { from, .. } => self.pool.accepted(now.mono, stream, from.ip(), out),
+            StreamEvent::Accepted { from, .. } => {
+                let is_taken = self.pool.accepted(now.mono, stream, from.ip(), out);
+                self.counters.connections_refused += u64::from(!is_taken);
+            }
             StreamEvent::Connected { .. } => self.pool.connected(now.mono, stream),
             StreamEvent::Data(data) => outcome = self.received(now, stream, data, out),
             StreamEvent::Sent { bytes, .. } => self.pool.sent(stream, bytes, out),
