@@ -202,3 +202,22 @@ fn a_question_ends_by_the_answer_of_who_speaks() {
     let told = replies(&mut host);
     assert!(told.len() == 1 && told[0].contains("Answered"), "{told:?}");
 }
+
+/// PA-14: it has a place because it spoke, and loses it because it does not answer, whatever else there is to ask.
+#[test]
+fn who_announces_itself_and_never_answers_is_not_kept() {
+    let (mut host, honest, liar) = knowing();
+    host.rig.machine.probes = probes::Probes::new(7, 4, 50);
+    let mute = contact(OWN + 20, 3);
+    host.hear(mute, &[announce(Vec::new())]);
+    assert_eq!(host.rig.machine.contact(mute.id), Some(mute));
+    for round in 0..12 {
+        let invented: Vec<Contact> =
+            (0..100).map(|at| contact(OWN + 1000 + round * 100 + at, 200 + at as usize)).collect();
+        host.hear(liar, &[announce(invented)]);
+        let said = host.said();
+        host.answer_probes(&said, &[honest, liar]);
+        host.rig.advance(SECOND / 2);
+    }
+    assert_eq!(host.rig.machine.contact(mute.id), None);
+}
