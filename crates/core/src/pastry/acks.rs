@@ -81,7 +81,14 @@ impl Pastry {
             self.trust(now, from.id, out);
         }
         for &id in delivered {
-            self.on_receipt(now, id, Outcome::Delivered { by: from }, 1, Vec::new(), out);
+            match self.sendings.was_sent_to(id, from.id) {
+                Some(true) => {
+                    self.on_receipt(now, id, Outcome::Delivered { by: from }, 1, Vec::new(), out);
+                }
+                // It cannot have it from us.
+                Some(false) => self.counters.refused += 1,
+                None => {}
+            }
         }
     }
 
@@ -108,7 +115,7 @@ impl Pastry {
         if self.relays.get(transmission).is_none_or(|relay| relay.to != from.id) {
             // Nobody waits for the acknowledgement of a join.
             if self.join.is_through(from.addr) {
-                self.give_up_seed(now, out);
+                self.on_join_refused(now, from.addr, out);
             }
             return;
         }

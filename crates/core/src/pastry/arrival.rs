@@ -73,11 +73,12 @@ impl Pastry {
 
     fn try_seed(&mut self, now: Now, out: Out<'_, '_>) {
         let count = self.seeds().count();
-        let Some(seed) = self.seeds().nth(self.next_seed % count.max(1)) else {
+        let way_in = self.join.take_way_in();
+        let Some(seed) = way_in.or_else(|| self.seeds().nth(self.next_seed % count.max(1))) else {
             // Who was named is gone again: a timer that stays due would let the driver spin.
             return self.join.pause(now.mono, &mut self.rng);
         };
-        self.next_seed = self.next_seed.wrapping_add(1);
+        self.next_seed = self.next_seed.wrapping_add(usize::from(way_in.is_none()));
         let id = self.allot_message(NO_PLACE);
         self.join.seek(id, seed, now.mono + self.config.network_timeout);
         if !self.send_join(now, id, seed, out) {
@@ -126,8 +127,12 @@ impl Pastry {
     pub(super) fn give_up_seed(&mut self, now: Now, out: Out<'_, '_>) {
         let tries = self.join.tries();
         out.event(Event::JoinFailed { tries });
+        if self.join.has_way_in() {
+            return self.join.wait_until(now.mono);
+        }
         let (others, is_seed) = (self.seeds().count(), self.config.seeds.contains(&self.own.addr));
-        if (is_seed || self.is_first_member()) && tries as usize >= others {
+        let is_round = tries as usize >= others;
+        if is_round && (self.is_first_member() || is_seed && !self.join.leaves_founding()) {
             return self.activate(now, out);
         }
         if (tries as usize).is_multiple_of(others.max(1)) {
@@ -153,7 +158,7 @@ impl Pastry {
 
     fn activate(&mut self, now: Now, out: Out<'_, '_>) {
         self.join.activate();
-        self.named = Vec::new();
+        self.meet_named(now);
         self.joined = Some(now.mono);
         self.schedule_periods(now);
         out.event(Event::Joined { peers: self.peers.len() });
@@ -206,6 +211,7 @@ impl Pastry {
             peer.races += u8::from(warn);
         }
         self.learn_all(now, tables, Interest::Gap);
+        self.heed_way_in(now, from.addr);
         let versions = self.versions();
         if warn {
             self.counters.races_warned += 1;
@@ -215,6 +221,25 @@ impl Pastry {
         } else {
             self.send(now, from.addr, &Message::Welcome { versions }, out);
         }
+    }
+
+    /// Who announces itself has found a ring: while we have not, it is tried next, and at once.
+    fn heed_way_in(&mut self, now: Now, addr: SocketAddr) {
+        if matches!(self.join.stage(), Stage::Waiting | Stage::Seeking) {
+            self.join.offer(addr);
+        }
+        if self.join.stage() == Stage::Waiting && self.join.has_way_in() {
+            self.join.wait_until(now.mono);
+        }
+    }
+
+    /// The node through which we would join has not joined itself.
+    pub(super) fn on_join_refused(&mut self, now: Now, by: SocketAddr, out: Out<'_, '_>) {
+        self.join.hope();
+        if by < self.own.addr {
+            self.join.yield_to_another();
+        }
+        self.give_up_seed(now, out);
     }
 
     pub(super) fn on_welcome(&mut self, from: Id, versions: Versions) {

@@ -133,13 +133,28 @@ impl Pastry {
     pub(super) fn notice_standstill(&mut self, now: Now) {
         let due = self.poll_timeout().map_or(now.mono, |(due, _)| due);
         if now.mono.since(due) >= self.config.network_timeout {
-            self.returned(now);
+            self.come_back(now);
         }
+    }
+
+    /// We were not there for a while, so others may have taken us for dead: our leaves are asked and hear of us at once.
+    fn come_back(&mut self, now: Now) {
+        self.returned(now);
+        if !self.join.is_active() {
+            return;
+        }
+        let leaves: Vec<Id> = self.leaf_set.members().collect();
+        for id in leaves {
+            if let Some(peer) = self.peers.get_mut(id) {
+                peer.knows_us = false;
+            }
+        }
+        self.periods.leaf = self.periods.leaf.map(|at| at.min(now.mono));
     }
 
     /// We slept: whatever is under way here was given up by all others.
     fn outlive_all(&mut self, now: Now, out: Out<'_, '_>) {
-        self.returned(now);
+        self.come_back(now);
         let once = |passage: &Passage| passage.envelope.copies != Copies::Many;
         let mut passages = self.relays.drain_all(once);
         passages.extend(self.inquiries.drain(once));

@@ -58,13 +58,15 @@ pub struct Config {
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
 
-    /// The longest message, frames and all. A longer one is refused.
+    /// The longest message, frames and all. A longer one is refused. Of large ones that are coming eight times that is
+    /// kept at most: whose message has more than half of what the others leave is refused.
     pub message_bytes_max: usize,
-    /// The most bytes that wait on one connection. More make the message go another way.
+    /// The most bytes that wait on one connection, and half of what waits on all at most; one connection may have half of
+    /// what the others leave. More make the message go another way.
     pub queue_bytes_max: usize,
     /// The most connections we open. For one more the longest idle is ended.
     pub connections_max: usize,
-    /// The most connections others open to us. One more is reset.
+    /// The most connections others open to us, a quarter of them from one address. One more is reset.
     pub accepted_max: usize,
     /// The most proximities kept. For one more the oldest is forgotten (PA-31).
     pub proximities_max: usize,
@@ -77,9 +79,10 @@ pub struct Config {
     pub questions_max: usize,
     /// The most message numbers remembered against duplicates. For one more the oldest is forgotten.
     pub window_max: usize,
-    /// The most nodes heard of that wait to be measured. One more is not.
+    /// The most nodes heard of that wait to be measured, and as many of our own that wait to be asked. One more is not;
+    /// of our own, those that are suspected stay.
     pub candidates_max: usize,
-    /// The most probes under way. More wait.
+    /// The most probes under way to nodes heard of, and as many to our own. More wait.
     pub probes_max: usize,
     /// The most lost nodes remembered for a merge (PA-42). For one more the oldest is forgotten.
     pub past_max: usize,

@@ -23,6 +23,10 @@ crate::counters! {
         messages_judged,
         /// Messages of the protocol sent over streams, all kinds.
         frames_sent,
+        /// Messages of the protocol that were not sent: too long, or too much waited, on that connection or on all.
+        frames_refused,
+        /// Connections that were reset: too many of one address, or too many large messages at a time.
+        connections_refused,
         /// Probes sent, by datagram or stream.
         probes_sent,
         /// Probes answered.
@@ -45,7 +49,7 @@ crate::counters! {
         requests_answered,
         /// Nodes that lost their seats because they do not answer.
         peers_failed,
-        /// Nodes heard of that were not measured because too many waited.
+        /// Nodes that were not asked whether they are there because too many waited.
         candidates_dropped,
         /// Pongs that answer nothing: late, repeated or forged.
         pongs_unmatched,

@@ -8,8 +8,10 @@ use super::machine::{Out, Pastry};
 use super::message::Message;
 use super::wire::decode;
 use crate::machine::Refusal;
+use crate::pool::UNFINISHED;
 use crate::tag::StreamId;
 use crate::time::Now;
+use crate::wire::DecodeError;
 
 /// How many messages that came together there is room kept for.
 const INBOX_KEPT: usize = 64;
@@ -27,6 +29,7 @@ impl Pastry {
             Message::Ping { nonce, .. } => {
                 let pong = self.pong(now, nonce);
                 self.send(now, from.addr, &pong, out);
+                self.asked_again(now, from, out);
             }
             Message::Pong { nonce, from, leaf_set_version, clock, .. } => {
                 self.on_pong(now, (nonce, true), from, leaf_set_version, clock, out);
@@ -42,6 +45,8 @@ impl Pastry {
             Message::Receipt { id, outcome, hops, path } => {
                 self.on_receipt(now, id, outcome, hops, path, out);
             }
+            // Who answers speaks for itself.
+            Message::Answer { from: by, .. } if by != from => self.counters.refused += 1,
             Message::Answer { id, hops, from, payload } => self.on_answer(id, hops, from, payload, out),
             Message::StateRequest { token, wanted } => self.on_state_request(now, from, token, wanted, out),
             Message::State { about, versions, tables } => {
@@ -79,6 +84,11 @@ impl Pastry {
     ) -> Result<(), Refusal> {
         let frames = match self.pool.received(now.mono, stream, data, out) {
             Ok(frames) => frames,
+            Err(DecodeError::Limit(UNFINISHED)) => {
+                self.counters.connections_refused += 1;
+                let refusal = Refusal::Reject("one large message too many at a time");
+                return Err(self.refuse(now, stream, refusal, out));
+            }
             Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
         };
         let mut messages = core::mem::take(&mut self.inbox);

@@ -23,6 +23,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The shortest.
 const PAUSE_LEAST: Duration = Duration::from_secs(2);
 
+/// For how many rounds the founding of a ring is left to another node.
+const YIELDED_MAX: u32 = 3;
+
 /// How far the node has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -45,6 +48,16 @@ pub(super) struct Join {
     last_hop: Option<u8>,
     due: Option<Instant>,
     tries: u32,
+    /// How many pauses there were since there was last reason to hope.
+    pauses: u32,
+    /// A node of a ring that made itself known: the way in to try next.
+    way_in: Option<SocketAddr>,
+    /// Whether the last try was by such a way. The next one is not: who makes itself known all the time shuts nobody out.
+    by_way_in: bool,
+    /// Whether a node that goes before us as the founder of a ring has not joined either, in this round.
+    yields: bool,
+    /// How many rounds we left the founding to another.
+    yielded: u32,
 }
 
 impl Join {
@@ -57,31 +70,79 @@ impl Join {
             last_hop: None,
             due: None,
             tries: 0,
+            pauses: 0,
+            way_in: None,
+            by_way_in: false,
+            yields: false,
+            yielded: 0,
         }
+    }
+
+    /// The same try is no more; what was learnt by it is kept.
+    fn afresh(&self) -> Self {
+        let &Self { tries, pauses, way_in, by_way_in, yields, yielded, .. } = self;
+        Self { tries, pauses, way_in, by_way_in, yields, yielded, ..Self::new() }
     }
 
     /// Tries at `at`.
     pub(super) fn wait_until(&mut self, at: Instant) {
-        *self = Self { tries: self.tries, due: Some(at), ..Self::new() };
+        *self = Self { due: Some(at), ..self.afresh() };
     }
 
-    /// Tries again after a pause that doubles from try to try, give or take a quarter.
+    /// Tries again after a pause that doubles from one to the next, give or take a quarter.
     pub(super) fn pause(&mut self, now: Instant, rng: &mut Rng) {
-        let pause = PAUSE_LEAST.saturating_mul(1 << self.tries.saturating_sub(1).min(10)).min(PAUSE_MAX);
+        let pause = PAUSE_LEAST.saturating_mul(1 << self.pauses.min(10)).min(PAUSE_MAX);
         let least = pause - pause / 4;
+        self.pauses += 1;
+        self.yields = false;
         self.wait_until(now + least + rng.duration_below(pause / 2));
+    }
+
+    /// Somebody new was named, or somebody is there who has not joined itself: it will not take long, and the pauses begin
+    /// anew.
+    pub(super) fn hope(&mut self) {
+        self.pauses = 0;
+    }
+
+    /// A node of a ring made itself known: it is the next to be tried, unless the last try was such a one.
+    pub(super) fn offer(&mut self, way_in: SocketAddr) {
+        if !self.by_way_in {
+            self.way_in = Some(way_in);
+        }
+    }
+
+    pub(super) fn has_way_in(&self) -> bool {
+        self.way_in.is_some()
+    }
+
+    pub(super) fn take_way_in(&mut self) -> Option<SocketAddr> {
+        let way_in = self.way_in.take();
+        self.by_way_in = way_in.is_some();
+        way_in
+    }
+
+    /// A node that goes before us has not joined either: it is to found the ring.
+    pub(super) fn yield_to_another(&mut self) {
+        self.yields = true;
+    }
+
+    /// Whether another is to found the ring. That is waited for a few rounds, no more: perhaps it does not mean to.
+    pub(super) fn leaves_founding(&mut self) -> bool {
+        let leaves = self.yields && self.yielded < YIELDED_MAX;
+        self.yielded += u32::from(leaves);
+        leaves
     }
 
     /// The join message goes out.
     pub(super) fn seek(&mut self, message: MessageId, through: SocketAddr, due: Instant) {
-        let tries = self.tries + 1;
+        let tries = self.tries + u32::from(!self.by_way_in);
         *self = Self {
             stage: Stage::Seeking,
             message: Some(message),
             through: Some(through),
             due: Some(due),
             tries,
-            ..Self::new()
+            ..self.afresh()
         };
     }
 
@@ -186,5 +247,23 @@ mod tests {
         }
         assert!((1..=2).contains(&pauses[0]) && (3..=5).contains(&pauses[1]), "{pauses:?}");
         assert!(pauses[5..].iter().all(|pause| (45..=75).contains(pause)), "{pauses:?}");
+        join.hope();
+        join.pause(Instant::ZERO, &mut rng);
+        assert!(join.deadline().is_some_and(|at| at.as_micros() < 3_000_000), "with hope it begins anew");
+    }
+
+    #[test]
+    fn who_makes_itself_known_is_tried_every_second_time() {
+        let (somebody, seed) = (([127, 0, 0, 1], 1).into(), ([127, 0, 0, 2], 1).into());
+        let mut join = Join::new();
+        for _ in 0..3 {
+            join.offer(somebody);
+            assert_eq!(join.take_way_in(), Some(somebody));
+            join.seek(MessageId(1), somebody, Instant::ZERO);
+            join.offer(somebody);
+            assert_eq!(join.take_way_in(), None);
+            join.seek(MessageId(1), seed, Instant::ZERO);
+        }
+        assert_eq!(join.tries(), 3, "those of the seeds count");
     }
 }

@@ -136,7 +136,8 @@ pub struct Pastry {
     /// The leaf set as the application was last told of it.
     pub(super) shown: Vec<Id>,
     pub(super) shown_version: u32,
-    message_prefix: u64,
+    /// The upper halves of the numbers of our messages: only who carried a message knows its number.
+    numbers: Rng,
     messages: u64,
     stopping: Option<Instant>,
     pub(super) acks: Acks,
@@ -160,8 +161,11 @@ impl Pastry {
         let addr = config.advertise.unwrap_or(config.bind);
         let pool = Pool::new(pool::Config {
             connections_max: config.connections_max,
+            accepted_per_address_max: (config.accepted_max / 4).max(1),
             queue_bytes_max: config.queue_bytes_max,
+            queues_bytes_max: config.queue_bytes_max.saturating_mul(2),
             message_bytes_max: config.message_bytes_max,
+            unfinished_bytes_max: config.message_bytes_max.saturating_mul(8),
             connect_timeout: config.network_timeout,
             idle_timeout: config.idle_timeout,
         });
@@ -196,7 +200,7 @@ impl Pastry {
             periods: Periods::default(),
             shown: Vec::new(),
             shown_version: 0,
-            message_prefix: rng.next_u64(),
+            numbers: Rng::from_number(rng.next_u64(), 0),
             messages: 0,
             stopping: None,
             acks: Acks::default(),
@@ -309,7 +313,7 @@ impl Pastry {
     pub(super) fn allot_message(&mut self, place: u64) -> MessageId {
         self.messages += 1;
         let number = Sendings::number(self.messages, place);
-        MessageId(u128::from(self.message_prefix) << 64 | u128::from(number))
+        MessageId(u128::from(self.numbers.next_u64()) << 64 | u128::from(number))
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -344,6 +348,7 @@ impl Pastry {
         bytes.shrink_to(SCRATCH_KEPT_BYTES);
         self.scratch = bytes;
         self.counters.frames_sent += u64::from(taken.is_some());
+        self.counters.frames_refused += u64::from(taken.is_none());
         taken
     }
 
@@ -445,7 +450,10 @@ impl Machine for Pastry {
     ) -> Result<(), Refusal> {
         let mut outcome = Ok(());
         match event {
-            StreamEvent::Accepted { from, .. } => self.pool.accepted(now.mono, stream, from.ip(), out),
+            StreamEvent::Accepted { from, .. } => {
+                let is_taken = self.pool.accepted(now.mono, stream, from.ip(), out);
+                self.counters.connections_refused += u64::from(!is_taken);
+            }
             StreamEvent::Connected { .. } => self.pool.connected(now.mono, stream),
             StreamEvent::Data(data) => outcome = self.received(now, stream, data, out),
             StreamEvent::Sent { bytes, .. } => self.pool.sent(stream, bytes, out),

@@ -12,6 +12,7 @@ use super::Command;
 use super::contact::{Contact, Incarnation};
 use super::join::Stage;
 use super::machine::{Out, Pastry};
+use super::probes::Ground;
 use super::proximity::Estimate;
 use super::seats::{Cause, Interest};
 use crate::id::Id;
@@ -54,9 +55,7 @@ impl Pastry {
         match self.peers.get(id).map(|peer| peer.contact.addr) {
             Some(known) if known == addr => self.vouch(id),
             // It has moved: nobody else may be asked about it.
-            Some(_) => {
-                self.probes.want(contact, self.leaf_set.contains(id));
-            }
+            Some(_) => self.ask(contact, self.leaf_set.contains(id), Ground::Own),
             None if self.join.is_active() => self.learn(now, &[contact], Interest::Gap),
             None => self.join_through_member(now, id, addr),
         }
@@ -70,13 +69,23 @@ impl Pastry {
     }
 
     fn join_through_member(&mut self, now: Now, id: Id, addr: SocketAddr) {
-        if let Some(named) = self.named.iter_mut().find(|(named, _)| *named == id) {
-            named.1 = addr;
-        } else if self.named.len() < NAMED_MAX {
-            self.named.push((id, addr));
+        let named = self.named.iter().position(|(named, _)| *named == id);
+        match named {
+            Some(at) if self.named[at].1 == addr => return,
+            Some(at) => self.named[at].1 = addr,
+            None if self.named.len() >= NAMED_MAX => return,
+            None => self.named.push((id, addr)),
         }
+        self.join.hope();
         if self.join.stage() == Stage::Waiting {
             self.join.wait_until(now.mono);
+        }
+    }
+
+    /// In the ring now, those who were named are met: some may not have found their way in.
+    pub(super) fn meet_named(&mut self, now: Now) {
+        for (id, addr) in core::mem::take(&mut self.named) {
+            self.learn(now, &[hearsay(id, addr)], Interest::Gap);
         }
     }
 

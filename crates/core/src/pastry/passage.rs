@@ -6,9 +6,10 @@ use super::clocks::Age;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep};
+use super::probes::Ground;
 use super::relays::{Held, Passage, Relay};
 use super::routing::{Avoid, Step, Tables};
-use super::sendings::Sending;
+use super::sendings::{Kind, Sending};
 use super::wire::encode_route;
 use super::{Event, Passing, Reply, Verdict};
 use crate::id::Id;
@@ -44,13 +45,19 @@ impl Pastry {
             self.counters.messages_refused += 1;
             return out.reply(request, Reply::Full);
         }
-        let once = retries == 0 && matches!(body, Body::App { ask: false, .. });
+        let kind = match body {
+            Body::App { ask: true, .. } => Kind::Question,
+            Body::App { .. } | Body::Join => Kind::Message,
+            Body::Trace { .. } => Kind::Trace,
+        };
+        let once = retries == 0 && kind == Kind::Message;
         let copies = if once { Copies::One } else { Copies::Many };
         let id = self.allot_message(self.sendings.next());
         let (origin, ttl) = (self.own, self.config.ttl);
         let envelope = Envelope { id, attempt: 0, key, origin, ttl, hops: 0, copies, body };
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
-        self.sendings.insert(id, request, again, retries, now.mono + self.config.message_timeout);
+        let due = now.mono + self.config.message_timeout;
+        self.sendings.insert(id, Sending::new(request, kind, again, retries, due));
         self.counters.messages_sent += 1;
         self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
@@ -301,6 +308,9 @@ impl Pastry {
             return self.step(now, passage, Fresh::No, out);
         };
         self.counters.messages_forwarded += 1;
+        if passage.envelope.hops == 0 {
+            self.sendings.sent(passage.envelope.id, to);
+        }
         let timeout = if taken.connected { patience } else { (patience * 2).min(most) };
         self.relays.insert(passage, (to, last, sent.is_some()), taken, now.mono, timeout + long);
     }
@@ -335,7 +345,7 @@ impl Pastry {
         let peer = self.peers.iter().find(|peer| peer.contact.addr == addr).map(|peer| peer.contact);
         if let Some(contact) = peer {
             // A broken connection is no verdict, but a reason to ask.
-            self.probes.want(contact, self.leaf_set.contains(contact.id));
+            self.ask(contact, self.leaf_set.contains(contact.id), Ground::Own);
         }
     }
 
@@ -418,6 +428,18 @@ impl Pastry {
         path: Vec<PathStep>,
         out: Out<'_, '_>,
     ) {
+        let delivered = matches!(outcome, Outcome::Delivered { .. });
+        let fits = match self.sendings.kind(id) {
+            None => return,
+            Some(Kind::Message) => path.is_empty(),
+            Some(Kind::Question) => path.is_empty() && !delivered,
+            Some(Kind::Trace) => path.is_empty() != delivered,
+        };
+        if !fits {
+            // What does not end so is not of our sending.
+            self.counters.refused += 1;
+            return;
+        }
         let Some(sending) = self.sendings.take(id) else { return };
         let is_stuck = match outcome {
             Outcome::Failed { reason } => {
@@ -446,8 +468,14 @@ impl Pastry {
         payload: Vec<u8>,
         out: Out<'_, '_>,
     ) {
-        if let Some(sending) = self.sendings.take(id) {
-            out.reply(sending.request, Reply::Answered { by, hops, payload });
+        match self.sendings.kind(id) {
+            Some(Kind::Question) => {
+                if let Some(sending) = self.sendings.take(id) {
+                    out.reply(sending.request, Reply::Answered { by, hops, payload });
+                }
+            }
+            Some(Kind::Message | Kind::Trace) => self.counters.refused += 1,
+            None => {}
         }
     }
 
@@ -513,15 +541,18 @@ impl Pastry {
 
     /// Sends a message of ours again, by another way (PA-7a); if that is no longer allowed, what became of it is not
     /// known.
-    fn send_again(&mut self, now: Now, id: MessageId, sending: Sending, out: Out<'_, '_>) {
-        let Sending { request, again, retries, .. } = sending;
-        let Some(mut again) = again.filter(|_| retries > 0 && !self.is_stopping()) else {
+    fn send_again(&mut self, now: Now, id: MessageId, mut sending: Sending, out: Out<'_, '_>) {
+        let retries = sending.retries;
+        let request = sending.request;
+        let Some(mut again) = sending.again.take().filter(|_| retries > 0 && !self.is_stopping()) else {
             return out.reply(request, Reply::Unknown);
         };
         again.attempt = again.attempt.saturating_add(1);
         let (envelope, retries) = ((*again).clone(), retries - 1);
         let due = now.mono + self.config.message_timeout;
-        self.sendings.insert(id, request, (retries > 0).then_some(again), retries, due);
+        let again = (retries > 0).then_some(again);
+        (sending.again, sending.retries, sending.due) = (again, retries, due);
+        self.sendings.insert(id, sending);
         self.step(now, Passage::new(envelope, now.mono), Fresh::Yes, out);
     }
 }

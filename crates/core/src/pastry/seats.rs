@@ -7,6 +7,7 @@ use super::config::Liveness;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{Message, TablesSent, Wanted};
+use super::probes::Ground;
 use super::proximity::{Estimate, Score};
 use super::relays::Held;
 use crate::id::Id;
@@ -81,9 +82,7 @@ impl Pastry {
                 continue;
             }
             let leaf = self.leaf_set.would_take(contact.id);
-            if !self.probes.want(*contact, leaf) {
-                self.counters.candidates_dropped += 1;
-            }
+            self.ask(*contact, leaf, Ground::Hearsay);
         }
     }
 
@@ -157,7 +156,7 @@ impl Pastry {
         }
         if score == Score::UNKNOWN && !self.probes.is_pending(contact.id) {
             // It spoke first: its distance is still to be measured (P-32).
-            self.probes.want(contact, false);
+            self.ask(contact, false, Ground::Own);
         }
         true
     }
@@ -250,7 +249,7 @@ impl Pastry {
         let known: Vec<Contact> = self.peers.iter().map(|peer| peer.contact).collect();
         for contact in known {
             if self.leaf_set.would_take(contact.id) {
-                self.probes.want(contact, true);
+                self.ask(contact, true, Ground::Own);
                 if is_bare {
                     self.leaf_set.insert(contact.id);
                 }
@@ -296,8 +295,15 @@ impl Pastry {
     /// Messages go around a node until it is known whether it lives, which is found out now.
     pub(super) fn suspect(&mut self, id: Id) {
         self.peers.suspect(id);
-        if let Some(peer) = self.peers.get(id) {
-            self.probes.want(peer.contact, self.leaf_set.contains(id));
+        if let Some(contact) = self.contact(id) {
+            self.ask(contact, self.leaf_set.contains(id), Ground::Suspicion);
+        }
+    }
+
+    /// Has a node asked whether it is there. `leaf` is whether a leaf seat depends on it.
+    pub(super) fn ask(&mut self, contact: Contact, leaf: bool, ground: Ground) {
+        if !self.probes.want(contact, leaf, ground) {
+            self.counters.candidates_dropped += 1;
         }
     }
 

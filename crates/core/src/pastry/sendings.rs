@@ -5,19 +5,49 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::contact::Contact;
 use super::message::{Envelope, MessageId};
+use crate::id::Id;
 use crate::tag::RequestId;
 use crate::time::Instant;
+
+/// How a message of our own ends well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// By its delivery.
+    Message,
+    /// By an answer.
+    Question,
+    /// By its delivery, with the way it took.
+    Trace,
+}
 
 /// A message of our own under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sending {
     pub(super) request: RequestId,
+    pub(super) kind: Kind,
     /// The message as it was first sent, to send it again; `None` once no retry is left.
     pub(super) again: Option<Box<Envelope>>,
     pub(super) retries: u8,
-    due: Instant,
+    pub(super) due: Instant,
+    /// The node it was sent to last, and those before that.
+    to: Option<Id>,
+    earlier: Vec<Id>,
 }
 
+impl Sending {
+    pub(super) fn new(
+        request: RequestId,
+        kind: Kind,
+        again: Option<Box<Envelope>>,
+        retries: u8,
+        due: Instant,
+    ) -> Self {
+        Self { request, kind, again, retries, due, to: None, earlier: Vec::new() }
+    }
+}
+
+/// The most nodes remembered that one message was sent to before. What one more says of it does not count.
+const EARLIER_MAX: usize = 16;
 /// How many bits of a message's number name its place among the sendings.
 const PLACE_BITS: u32 = 20;
 /// The place of a message that is no sending.
@@ -54,16 +84,10 @@ impl Sendings {
     }
 
     /// Takes in a message whose number names the [next](Sendings::next) place.
-    pub(super) fn insert(
-        &mut self,
-        id: MessageId,
-        request: RequestId,
-        again: Option<Box<Envelope>>,
-        retries: u8,
-        due: Instant,
-    ) {
+    pub(super) fn insert(&mut self, id: MessageId, sending: Sending) {
         debug_assert_eq!(place(id) as u64, self.next(), "a place is taken in turn");
-        let sending = Some((id, Sending { request, again, retries, due }));
+        let due = sending.due;
+        let sending = Some((id, sending));
         match self.free.pop() {
             Some(place) => self.places[place as usize] = sending,
             None => self.places.push(sending),
@@ -73,6 +97,32 @@ impl Sendings {
 
     pub(super) fn contains(&self, id: MessageId) -> bool {
         self.get(id).is_some()
+    }
+
+    /// Notes to whom a message was sent.
+    pub(super) fn sent(&mut self, id: MessageId, to: Id) {
+        let Some(Some((at, sending))) = self.places.get_mut(place(id)) else { return };
+        if *at != id {
+            return;
+        }
+        if let Some(before) = sending.to.replace(to)
+            && before != to
+            && sending.earlier.len() < EARLIER_MAX
+            && !sending.earlier.contains(&before)
+        {
+            sending.earlier.push(before);
+        }
+    }
+
+    /// Whether a message under way was ever sent to this node; `None` if it is none of ours, or has ended.
+    pub(super) fn was_sent_to(&self, id: MessageId, to: Id) -> Option<bool> {
+        let sending = self.get(id)?;
+        Some(sending.to == Some(to) || sending.earlier.contains(&to))
+    }
+
+    /// How a message under way ends well.
+    pub(super) fn kind(&self, id: MessageId) -> Option<Kind> {
+        self.get(id).map(|sending| sending.kind)
     }
 
     pub(super) fn take(&mut self, id: MessageId) -> Option<Sending> {
@@ -152,7 +202,7 @@ impl Questions {
 
     /// Notes a question; false if there is no room.
     pub(super) fn insert(&mut self, id: MessageId, origin: Contact, hops: u8, due: Instant) -> bool {
-        if self.order.len() >= self.questions_max {
+        if self.list.len() >= self.questions_max {
             return false;
         }
         if self.list.insert(id, Question { origin, hops, due }).is_none() {
@@ -185,10 +235,38 @@ impl Questions {
         self.order.front().and_then(|id| self.list.get(id)).map(|question| question.due)
     }
 
-    /// Keeps the invariant that the first in the order waits.
+    /// Keeps the invariant that the first in the order waits. Of those behind it at most as many have ended as there is
+    /// room for: then the order is made anew.
     fn drop_ended(&mut self) {
         while self.order.front().is_some_and(|id| !self.list.contains_key(id)) {
             self.order.pop_front();
         }
+        if self.order.len() > 2 * self.questions_max {
+            self.order.retain(|id| self.list.contains_key(id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pastry::Incarnation;
+
+    #[test]
+    fn one_question_that_nobody_answers_does_not_keep_others_out() {
+        let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(0) };
+        let mut questions = Questions::new(3);
+        let at = |number: u64| Instant::from_micros(number);
+        assert!(questions.insert(MessageId(0), origin, 1, at(0)));
+        for number in 1..100 {
+            assert!(questions.insert(MessageId(number.into()), origin, 1, at(number)), "{number}");
+            assert!(questions.take(MessageId(number.into())).is_some());
+            assert!(questions.order.len() <= 7, "what is answered is forgotten");
+        }
+        assert!(questions.insert(MessageId(100), origin, 1, at(100)));
+        assert!(questions.insert(MessageId(101), origin, 1, at(101)));
+        assert!(!questions.insert(MessageId(102), origin, 1, at(102)), "three are open");
+        assert_eq!(questions.expired(at(0)).map(|(id, _)| id), Some(MessageId(0)));
+        assert_eq!(questions.deadline(), Some(at(100)), "the next in turn");
     }
 }

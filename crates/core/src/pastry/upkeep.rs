@@ -7,7 +7,7 @@ use super::config::Liveness;
 use super::contact::Contact;
 use super::machine::{Out, Pastry};
 use super::message::{About, Message, Wanted};
-use super::probes::Expired;
+use super::probes::{Expired, Ground};
 use super::repairs::Why;
 use super::routing_table::Position;
 use super::seats::{Cause, Interest};
@@ -42,6 +42,19 @@ impl Pastry {
     pub(super) fn pong(&self, now: Now, nonce: u64) -> Message {
         let (leaf_set_version, clock) = (self.leaf_set.version(), Self::clock(now));
         Message::Pong { ring: self.ring, nonce, from: self.own, leaf_set_version, clock }
+    }
+
+    /// A leaf asks over a stream, because we did not answer its datagram. If we stood still it may have given us up by now,
+    /// and nothing here need tell us: it hears of us once more.
+    pub(super) fn asked_again(&mut self, now: Now, from: Contact, out: Out<'_, '_>) {
+        if self.join.is_active()
+            && self.leaf_set.contains(from.id)
+            && let Some(peer) = self.peers.get_mut(from.id)
+            && peer.contact.addr == from.addr
+        {
+            peer.knows_us = false;
+            self.introduce(now, from.id, out);
+        }
     }
 
     /// Sends the probes that wait, as many as may be under way.
@@ -283,7 +296,7 @@ impl Pastry {
     fn look_for_the_lost(&mut self, now: Now, out: Out<'_, '_>) {
         if let Some(past) = self.past.pop_front() {
             self.past.push_back(past);
-            self.probes.want(past, false);
+            self.ask(past, false, Ground::Own);
             return;
         }
         let known = |addr| self.peers.iter().any(|peer| peer.contact.addr == addr);
@@ -297,8 +310,8 @@ impl Pastry {
 
     /// Asks a node with a seat whether it is there.
     fn probe(&mut self, id: Id) {
-        if let Some(peer) = self.peers.get(id) {
-            self.probes.want(peer.contact, false);
+        if let Some(contact) = self.contact(id) {
+            self.ask(contact, false, Ground::Own);
         }
     }
 

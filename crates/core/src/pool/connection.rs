@@ -34,7 +34,7 @@ pub(super) enum Stage {
 pub(super) struct Connection<L> {
     pub(super) stream: StreamId,
     pub(super) stage: Stage,
-    /// Where the peer listens; of an accepted connection it is known once the peer has greeted.
+    /// Where the peer listens; of an accepted connection it is known once the peer has greeted, if it came from there.
     pub(super) peer: Option<SocketAddr>,
     /// Whence it came, if the peer opened it.
     pub(super) from: Option<IpAddr>,
@@ -91,11 +91,13 @@ impl<L> Connection<L> {
         self.pump(out);
     }
 
-    /// Ends our direction behind what waits.
-    pub(super) fn finish<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
+    /// Ends our direction behind what waits; how much of that was written by it.
+    pub(super) fn finish<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) -> usize {
         self.stage = Stage::Closing;
         self.used = now;
+        let before = self.queued_bytes;
         self.pump(out);
+        before - self.queued_bytes
     }
 
     /// The kernel took `bytes`.
@@ -124,6 +126,11 @@ impl<L> Connection<L> {
     /// Bytes that wait to be written.
     pub(super) fn queued_bytes(&self) -> usize {
         self.queued_bytes
+    }
+
+    /// The memory of a large message whose end has not come yet.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        self.reader.unfinished_bytes()
     }
 
     /// Whether nothing of ours is under way.

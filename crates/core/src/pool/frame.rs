@@ -86,6 +86,11 @@ impl Reader {
         Ok(())
     }
 
+    /// The memory of the large message so far.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        self.large.capacity()
+    }
+
     /// Whether the stream may end here.
     pub(super) fn is_between_messages(&self) -> bool {
         self.partial.is_empty() && self.large.is_empty()
@@ -127,6 +132,11 @@ impl Reader {
         }
         if self.large.len() + payload.len() > message_bytes_max {
             return Err(DecodeError::Limit("message length"));
+        }
+        if self.large.len() + payload.len() > self.large.capacity() {
+            // It doubles, but not beyond what may come.
+            let room = (2 * self.large.capacity()).max(self.large.len() + payload.len());
+            self.large.reserve_exact(room.min(message_bytes_max) - self.large.len());
         }
         self.large.extend_from_slice(&payload);
         if kind == Kind::Last {

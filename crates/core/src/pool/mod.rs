@@ -7,15 +7,18 @@
 //!
 //! The first message of each side on a connection is its *greeting*: bytes that the machine chose, by which the
 //! other side knows who speaks. An accepted connection is used for sending once its greeting was accepted with
-//! [`Pool::greeted`].
+//! [`Pool::greeted`], if it came from the machine that the greeting names: else anybody could have what is for another.
 //!
 //! # At the limits
 //!
 //! | limit | at it |
 //! |---|---|
 //! | `connections_max` | the connection that was idle longest is ended for a new one; if none is idle, [`Full`] |
+//! | `accepted_per_address_max` | one more connection from that address is reset, so that it shuts nobody out |
 //! | `queue_bytes_max` | the message is not taken: [`Full`] |
+//! | `queues_bytes_max`, all connections together | the same: a connection may have half of what the others leave |
 //! | `message_bytes_max` | a message of ours is not taken; a peer that sends one is refused |
+//! | `unfinished_bytes_max`, of the large messages that are coming | whose message has more than half of what the others leave is refused |
 //! | `connect_timeout` | a connection that does not stand, greet or close within it is reset |
 //! | `idle_timeout` | a connection unused for so long is finished |
 
@@ -43,15 +46,25 @@ use crate::wire::DecodeError;
 pub struct Config {
     /// The most connections we open and keep.
     pub connections_max: usize,
+    /// The most connections that may be accepted from one address.
+    pub accepted_per_address_max: usize,
     /// The most bytes that may wait on one connection.
     pub queue_bytes_max: usize,
+    /// The most bytes that may wait on all connections. One connection may have half of what the others leave: so there
+    /// is always room for one more, whoever does not read.
+    pub queues_bytes_max: usize,
     /// The longest message.
     pub message_bytes_max: usize,
+    /// The most bytes of large messages whose end has not come yet, shared out in the same way.
+    pub unfinished_bytes_max: usize,
     /// How long a connection may take to stand, to greet, and to end.
     pub connect_timeout: Duration,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
 }
+
+/// What is said of a connection whose large message is one too many.
+pub const UNFINISHED: &str = "large messages under way";
 
 /// A message was not taken: the limits of [`Config`] are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +100,10 @@ pub struct Pool<L> {
     /// In the order of their numbers, so that one is found by bisection.
     connections: Vec<Connection<L>>,
     opened: u64,
+    /// What waits on all of them.
+    queued_bytes: usize,
+    /// The large messages that are coming by all of them.
+    unfinished_bytes: usize,
     usable: Usable,
     /// No connection runs out before this.
     check: Option<Instant>,
@@ -124,6 +141,11 @@ impl Usable {
     }
 }
 
+/// What one may have of `all`, of which the others have so much: half of the rest.
+fn share(all: usize, others: usize) -> usize {
+    all.saturating_sub(others) / 2
+}
+
 /// An address as numbers, which compare faster.
 type Place = (u128, u32);
 
@@ -155,6 +177,8 @@ impl<L> Pool<L> {
             bind: None,
             connections: Vec::new(),
             opened: 0,
+            queued_bytes: 0,
+            unfinished_bytes: 0,
             usable: Usable::default(),
             check: None,
         }
@@ -185,29 +209,37 @@ impl<L> Pool<L> {
             Some(index) => index,
             None => self.open(now, to, out)?,
         };
-        let queue_bytes_max = self.config.queue_bytes_max;
         let connection = &mut self.connections[index];
-        if connection.queued_bytes() + message.len() > queue_bytes_max {
+        let before = connection.queued_bytes();
+        let share = share(self.config.queues_bytes_max, self.queued_bytes - before);
+        if before + message.len() > self.config.queue_bytes_max.min(share) {
             return Err(Full);
         }
         connection.used = now;
         connection.send(message, out);
+        self.queued_bytes = self.queued_bytes - before + connection.queued_bytes();
         Ok(Taken { stream: connection.stream, connected: connection.stage == Stage::Open })
     }
 
-    /// A peer opened a connection; its greeting is awaited.
+    /// A peer opened a connection; its greeting is awaited. False if it was reset: that address has too many.
     pub fn accepted<M: Machine>(
         &mut self,
         now: Instant,
         stream: StreamId,
         from: IpAddr,
         out: &mut Outbox<'_, M>,
-    ) {
+    ) -> bool {
+        let there = self.connections.iter().filter(|at| at.from == Some(from)).count();
+        if there >= self.config.accepted_per_address_max {
+            out.abort(stream);
+            return false;
+        }
         let mut connection = Connection::new(stream, Stage::Silent, None, now);
         connection.from = Some(from);
         self.insert(connection);
         out.read(stream, CREDIT_BYTES);
         self.check_by(now + self.config.connect_timeout);
+        true
     }
 
     /// A connection we opened stands.
@@ -222,7 +254,8 @@ impl<L> Pool<L> {
     /// Takes in the bytes of a connection: the messages they complete.
     ///
     /// # Errors
-    /// If they are no frames: the caller [aborts](Pool::abort) the connection.
+    /// If they are no frames, or of a large message for which there is no room: the caller [aborts](Pool::abort) the
+    /// connection.
     pub fn received<'a, M: Machine>(
         &mut self,
         now: Instant,
@@ -230,14 +263,25 @@ impl<L> Pool<L> {
         data: &'a [u8],
         out: &mut Outbox<'_, M>,
     ) -> Result<Vec<Cow<'a, [u8]>>, DecodeError> {
-        let message_bytes_max = self.config.message_bytes_max;
-        let Some(connection) = self.find_mut(stream) else { return Ok(Vec::new()) };
+        let Ok(index) = self.index(stream) else { return Ok(Vec::new()) };
+        let connection = &mut self.connections[index];
         connection.used = now;
-        connection.received(data, message_bytes_max, out)
+        let before = connection.unfinished_bytes();
+        let messages = connection.received(data, self.config.message_bytes_max, out);
+        let after = connection.unfinished_bytes();
+        if before != after {
+            let others = self.unfinished_bytes - before;
+            self.unfinished_bytes = others + after;
+            if after > before && after > share(self.config.unfinished_bytes_max, others) {
+                return Err(DecodeError::Limit(UNFINISHED));
+            }
+        }
+        messages
     }
 
-    /// The peer's greeting on a connection was accepted: it is `label` and listens at `peer`. From here on an accepted
-    /// connection is used for sending as well, our own greeting first.
+    /// The peer's greeting on a connection was accepted: it is `label` and says that it listens at `peer`. From here on an
+    /// accepted connection that came from that machine is used for sending as well, our own greeting first. By one that
+    /// came from elsewhere nothing is sent: whoever listens at `peer` gets a connection of our own.
     pub fn greeted<M: Machine>(
         &mut self,
         stream: StreamId,
@@ -250,16 +294,21 @@ impl<L> Pool<L> {
         connection.label = Some(label);
         if connection.stage == Stage::Silent {
             connection.stage = Stage::Open;
-            connection.peer = Some(peer);
-            connection.send(&self.greeting, out);
+            if connection.from == Some(peer.ip()) {
+                connection.peer = Some(peer);
+                connection.send(&self.greeting, out);
+            }
             self.usable.forget();
         }
     }
 
     /// The kernel took bytes of a connection.
     pub fn sent<M: Machine>(&mut self, stream: StreamId, bytes: usize, out: &mut Outbox<'_, M>) {
-        if let Some(connection) = self.find_mut(stream) {
+        if let Ok(index) = self.index(stream) {
+            let connection = &mut self.connections[index];
+            let before = connection.queued_bytes();
             connection.sent(bytes, out);
+            self.queued_bytes = self.queued_bytes - before + connection.queued_bytes();
         }
     }
 
@@ -274,12 +323,13 @@ impl<L> Pool<L> {
         out: &mut Outbox<'_, M>,
     ) -> Result<(), DecodeError> {
         let by = now + self.config.connect_timeout;
-        let Some(connection) = self.find_mut(stream) else { return Ok(()) };
+        let Ok(index) = self.index(stream) else { return Ok(()) };
+        let connection = &mut self.connections[index];
         if !connection.is_between_messages() || connection.stage == Stage::Silent {
             return Err(DecodeError::Truncated);
         }
         if connection.stage != Stage::Closing {
-            connection.finish(now, out);
+            self.queued_bytes -= connection.finish(now, out);
             self.usable.forget();
             self.check_by(by);
         }
@@ -290,6 +340,8 @@ impl<L> Pool<L> {
     pub fn closed(&mut self, stream: StreamId) -> Option<Lost> {
         let index = self.index(stream).ok()?;
         let connection = self.connections.remove(index);
+        self.queued_bytes -= connection.queued_bytes();
+        self.unfinished_bytes -= connection.unfinished_bytes();
         self.usable.forget();
         let connected = connection.stage != Stage::Connecting;
         Some(Lost { stream, peer: connection.peer, connected })
@@ -305,7 +357,7 @@ impl<L> Pool<L> {
     pub fn finish_all<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
         for connection in &mut self.connections {
             if connection.stage == Stage::Open {
-                connection.finish(now, out);
+                self.queued_bytes -= connection.finish(now, out);
             }
         }
         self.usable.forget();
@@ -322,15 +374,18 @@ impl<L> Pool<L> {
         self.usable.forget();
         let (idle, connect) = (self.config.idle_timeout, self.config.connect_timeout);
         let mut next: Option<Instant> = None;
+        let (queued, unfinished) = (&mut self.queued_bytes, &mut self.unfinished_bytes);
         self.connections.retain_mut(|connection| {
             let mut due = connection.used + if connection.stage == Stage::Open { idle } else { connect };
             if due <= now && connection.stage == Stage::Open && connection.is_quiet() {
-                connection.finish(now, out);
+                *queued -= connection.finish(now, out);
                 due = now + connect;
             }
             if due <= now {
                 // It never came to stand, does not read, or does not end: nothing is to be hoped for.
                 out.abort(connection.stream);
+                *queued -= connection.queued_bytes();
+                *unfinished -= connection.unfinished_bytes();
                 let connected = connection.stage != Stage::Connecting;
                 lost.push(Lost { stream: connection.stream, peer: connection.peer, connected });
                 return false;
@@ -423,7 +478,7 @@ impl<L> Pool<L> {
         if closing >= self.config.connections_max {
             return Err(Full);
         }
-        idle.finish(now, out);
+        self.queued_bytes -= idle.finish(now, out);
         self.usable.forget();
         self.check_by(by);
         Ok(())

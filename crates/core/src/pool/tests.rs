@@ -35,8 +35,11 @@ fn addr(last: u8) -> SocketAddr {
 fn config() -> Config {
     Config {
         connections_max: 2,
+        accepted_per_address_max: 3,
         queue_bytes_max: 1 << 20,
+        queues_bytes_max: 2 << 20,
         message_bytes_max: 1 << 20,
+        unfinished_bytes_max: 8 << 20,
         connect_timeout: 3 * SECOND,
         idle_timeout: 60 * SECOND,
     }
@@ -63,8 +66,12 @@ impl Driver {
     }
 
     fn accept(&mut self, stream: u64) -> StreamId {
+        self.accept_from(stream, 9)
+    }
+
+    fn accept_from(&mut self, stream: u64, from: u8) -> StreamId {
         let stream = StreamId::accepted(stream);
-        self.pool.accepted(self.now, stream, addr(9).ip(), &mut self.queue.outbox());
+        self.pool.accepted(self.now, stream, addr(from).ip(), &mut self.queue.outbox());
         stream
     }
 
@@ -130,7 +137,7 @@ fn a_connection_is_opened_once_and_greets_first() {
 #[test]
 fn an_accepted_connection_is_used_once_it_has_greeted() {
     let mut driver = Driver::new(config());
-    let stream = driver.accept(1);
+    let stream = driver.accept_from(1, 2);
     assert_eq!(driver.receive(stream, &frame(b"hello")), Ok(vec![b"hello".to_vec()]));
     assert_eq!(driver.pool.label(stream), None);
     driver.did();
@@ -138,6 +145,24 @@ fn an_accepted_connection_is_used_once_it_has_greeted() {
     assert_eq!(driver.pool.label(stream), Some(&7));
     assert_eq!(driver.send(2, b"one").unwrap().stream, stream);
     assert_eq!(driver.did(), [Did::Write(stream, frame(b"hi")), Did::Write(stream, frame(b"one"))]);
+}
+
+#[test]
+fn who_claims_the_address_of_another_machine_gets_nothing_that_is_for_it() {
+    let mut driver = Driver::new(config());
+    let stream = driver.accept_from(1, 9);
+    driver.did();
+    driver.pool.greeted(stream, 7, addr(2), &mut driver.queue.outbox());
+    assert_eq!(driver.pool.label(stream), Some(&7));
+    assert!(!driver.pool.is_connected(addr(2)) && !driver.pool.vouches(stream, addr(2)));
+    let own = driver.send(2, b"one").unwrap().stream;
+    assert_ne!(own, stream);
+    assert!(driver.did().contains(&Did::Open(own, addr(2))));
+    assert_eq!(
+        driver.pool.closed(stream).map(|lost| lost.peer),
+        Some(None),
+        "its end says nothing of who is there"
+    );
 }
 
 #[test]
@@ -318,4 +343,86 @@ fn a_peer_that_has_finished_still_gets_what_waited() {
         }
     }
     assert!(bytes > 200_000);
+}
+
+#[test]
+fn all_queues_together_have_a_limit_and_one_more_has_room_always() {
+    let mut driver = Driver::new(Config { connections_max: 100, ..config() });
+    let mut streams = Vec::new();
+    for to in 2..40 {
+        streams.push(driver.connect(to));
+        while driver.send(to, &[0; 20_000]).is_ok() {}
+    }
+    let queued =
+        |driver: &Driver| driver.pool.connections.iter().map(Connection::queued_bytes).sum::<usize>();
+    assert_eq!(driver.pool.queued_bytes, queued(&driver));
+    assert!(queued(&driver) <= 2 << 20 && queued(&driver) > 1 << 20, "{}", queued(&driver));
+    let late = driver.connect(50);
+    assert!(driver.send(50, &[0; 1000]).is_ok(), "who reads is not shut out");
+    driver.did();
+    // It is counted as it goes: by the kernel, by the end, by a reset.
+    for (at, stream) in streams.into_iter().enumerate() {
+        match at % 3 {
+            0 => driver.pool.sent(stream, 1 << 20, &mut driver.queue.outbox()),
+            1 => drop(driver.pool.closed(stream)),
+            _ => drop(driver.pool.finished(driver.now, stream, &mut driver.queue.outbox())),
+        }
+        assert_eq!(driver.pool.queued_bytes, queued(&driver));
+    }
+    driver.pool.finish_all(driver.now, &mut driver.queue.outbox());
+    driver.pass(60 * SECOND);
+    driver.pass(60 * SECOND);
+    assert!(!driver.pool.contains(late) && driver.pool.is_empty());
+    assert_eq!(driver.pool.queued_bytes, 0);
+}
+
+#[test]
+fn large_messages_that_do_not_end_have_a_limit_together() {
+    let mut driver = Driver::new(Config { unfinished_bytes_max: 1 << 20, ..config() });
+    let part = [&(1u32 << 30 | 16_384).to_be_bytes()[..], &[0; 16_384]].concat();
+    let mut held = 0;
+    for number in 1..40 {
+        let stream = driver.accept_from(number, number as u8);
+        loop {
+            match driver.receive(stream, &part) {
+                Ok(_) => held += 16_384,
+                Err(error) => {
+                    assert_eq!(error, DecodeError::Limit(UNFINISHED));
+                    break;
+                }
+            }
+        }
+        assert!(held <= 1 << 20, "{held}");
+        if number % 2 == 0 {
+            // The caller resets it.
+            driver.pool.closed(stream);
+        }
+        held = driver.pool.connections.iter().map(Connection::unfinished_bytes).sum();
+        assert_eq!(driver.pool.unfinished_bytes, held);
+    }
+    let stream = driver.accept_from(100, 100);
+    assert_eq!(
+        driver.receive(stream, &frame(b"one")),
+        Ok(vec![b"one".to_vec()]),
+        "small ones are not concerned"
+    );
+    driver.pass(60 * SECOND);
+    driver.pass(60 * SECOND);
+    assert_eq!((driver.pool.len(), driver.pool.unfinished_bytes), (0, 0));
+}
+
+#[test]
+fn one_address_has_so_many_connections_and_no_more() {
+    let mut driver = Driver::new(config());
+    for number in 1..=3 {
+        driver.accept_from(number, 9);
+    }
+    driver.did();
+    let fourth = driver.accept_from(4, 9);
+    assert_eq!((driver.did(), driver.pool.len()), (vec![Did::Abort(fourth)], 3));
+    driver.accept_from(5, 8);
+    assert_eq!(driver.pool.len(), 4, "another is let in");
+    driver.pool.closed(StreamId::accepted(1));
+    driver.accept_from(6, 9);
+    assert_eq!(driver.pool.len(), 4);
 }

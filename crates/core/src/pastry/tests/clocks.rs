@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::net::SocketAddr;
 
+use super::joining::{Joiner, contact};
 use super::*;
 use crate::contract::Rig;
 use crate::wire::Writer;
@@ -96,4 +97,44 @@ fn who_stood_still_is_a_new_owner() {
     let (due, _) = rig.machine.poll_timeout().expect("it looks after its leaves");
     rig.now.mono = due + 10 * SECOND;
     assert_eq!(route(&mut rig, 1, Some(-5_000_000)), ENDED);
+}
+
+fn announcements(said: &[Message]) -> usize {
+    said.iter().filter(|message| matches!(message, Message::Announce { .. })).count()
+}
+
+/// A node that two others know.
+fn known_node() -> (Joiner, [Contact; 2]) {
+    let own = 0x5000 << 112;
+    let mut node = Joiner::new(Config { id: Id::new(own), ..small() });
+    let leaves = [contact(own + 10, 1), contact(own - 10, 2)];
+    for from in leaves {
+        let (tables, versions) = (TablesSent::default(), Versions::default());
+        node.hear(from, &[Message::Announce { seen: None, versions, tables }]);
+        let said = node.said();
+        node.answer_probes(&said, &leaves);
+    }
+    node.said();
+    (node, leaves)
+}
+
+#[test]
+fn who_stood_still_makes_itself_known_again_at_once() {
+    let (mut node, _) = known_node();
+    node.rig.sleep(35 * SECOND);
+    node.rig.wake();
+    let said = node.said();
+    assert_eq!(announcements(&said), 2, "to each leaf: {said:?}");
+    node.rig.advance(SECOND);
+    assert_eq!(announcements(&node.said()), 0, "once");
+}
+
+#[test]
+fn who_is_asked_over_a_stream_may_have_been_given_up_and_makes_itself_known() {
+    let (mut node, [leaf, _]) = known_node();
+    let ping = Message::Ping { ring: RingTag::new("annulus"), nonce: 5, from: leaf };
+    node.hear(leaf, &[ping.clone()]);
+    assert_eq!(announcements(&node.said()), 1);
+    node.hear(contact(77, 9), &[ping]);
+    assert_eq!(announcements(&node.said()), 0, "to a stranger it is no news");
 }

@@ -7,7 +7,7 @@ use super::group::{Group, addr};
 use super::*;
 use crate::contract::Rig;
 use crate::wire::Writer;
-use crate::{Rng, StreamEvent, StreamId};
+use crate::{Machine, Rng, StreamEvent, StreamId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -478,4 +478,34 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
     joiner.hear(other, &[Message::Welcome { versions: Versions::default() }]);
     let log = joiner.rig.log.join("\n");
     assert!(log.contains("Joined") && log.contains("Event Delivered"), "{log}");
+}
+
+/// PA-20: all of them list themselves, and none was there before.
+#[test]
+fn seeds_that_start_together_found_one_ring() {
+    for seed in 70..78 {
+        let mut group = Group::new(seed);
+        let mut rng = Rng::from_number(seed, 1);
+        for _ in 0..5 {
+            let (id, seeds) = (Id::new(rng.next_u128()), (0..5).map(addr).collect());
+            group.start(Config { id, seeds, ..small() });
+            group.run(Duration::from_millis(rng.below(20)));
+        }
+        group.run(15 * SECOND);
+        assert!(group.members.iter().all(|member| member.pastry.is_active()), "seed {seed}");
+        group.assert_leaf_sets_are_exact();
+    }
+}
+
+/// PA-18: it waits for a minute by then, and somebody comes by.
+#[test]
+fn a_node_that_waits_joins_through_who_makes_itself_known() {
+    let mut joiner = joiner();
+    joiner.rig.advance(300 * SECOND);
+    assert!(joiner.rig.machine.poll_timeout().is_some_and(|(at, _)| at > joiner.rig.now.mono));
+    joiner.said();
+    let somebody = contact(77, 9);
+    let (tables, versions) = (TablesSent::default(), Versions::default());
+    joiner.hear(somebody, &[Message::Announce { seen: None, versions, tables }]);
+    joiner.join_message();
 }

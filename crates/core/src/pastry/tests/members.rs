@@ -192,3 +192,28 @@ fn with_members_it_sends_no_probes_of_its_own() {
     assert_eq!(sent(&mut fed), 0);
     assert!(fed.now > Instant::ZERO + 2_000 * SECOND);
 }
+
+/// Every node has the same list, and hears of the others one by one, at another moment each.
+#[test]
+fn nodes_that_start_together_are_soon_one_ring() {
+    for seed in 50..62 {
+        let mut group = Group::new(seed);
+        let mut rng = Rng::from_number(seed, 1);
+        for _ in 0..8 {
+            group.start(Config { id: Id::new(rng.next_u128()), await_members: true, ..fed() });
+        }
+        let mut told: Vec<(usize, usize)> = (0..8)
+            .flat_map(|at| (0..8).filter(move |&other| other != at).map(move |other| (at, other)))
+            .collect();
+        rng.shuffle(&mut told);
+        for (at, other) in told {
+            let alive = Command::MemberAlive { id: id(&group, other), addr: addr(other) };
+            group.command(at, alive);
+            group.run(SECOND / 20);
+        }
+        group.run(7 * SECOND);
+        let waiting = group.members.iter().filter(|member| !member.pastry.is_active()).count();
+        assert_eq!(waiting, 0, "seed {seed}");
+        group.assert_leaf_sets_are_exact();
+    }
+}
