@@ -248,10 +248,13 @@ impl Router {
         self.done(Command::Join(addr)).await
     }
 
-    /// What is delivered here for an application from now on.
+    /// What is delivered here for an application from now on. The inbox holds as many unread messages as
+    /// [`Options::events_max`] says; see [`Inbox::missed`].
     #[must_use]
     pub fn inbox(&self, app: &AppName) -> Inbox {
-        Inbox { events: self.events(), app: app.clone() }
+        let own = app.clone();
+        let is_for_it = move |event: &Event| matches!(event, Event::Delivered { app, .. } if *app == own);
+        Inbox { events: self.handle.events_where(is_for_it) }
     }
 
     /// Everything that happens from now on; [`Event::LeafSetChanged`] is what the notes call `newLeafSet` (N-9).
@@ -292,10 +295,13 @@ impl Router {
 }
 
 /// The messages delivered for one application.
+///
+/// It is a bounded queue of its own, filled whether somebody reads or not: a message is delivered when it is put in. What
+/// comes while it is full is lost to this inbox, and [`Inbox::missed`] counts it. Read it in a task that does
+/// nothing slow, or give the node a greater [`Options::events_max`].
 #[derive(Debug)]
 pub struct Inbox {
     events: Events<Pastry>,
-    app: AppName,
 }
 
 impl Inbox {
@@ -303,12 +309,16 @@ impl Inbox {
     pub async fn next(&mut self) -> Option<Arrival> {
         loop {
             let event = self.events.next().await?;
-            let Event::Delivered { id, app, key, origin, payload, hops, ask } = &*event else { continue };
-            if *app == self.app {
-                let (payload, origin) = (payload.clone(), *origin);
-                return Some(Arrival { id: *id, key: *key, origin, payload, hops: *hops, ask: *ask });
-            }
+            let Event::Delivered { id, key, origin, payload, hops, ask, .. } = &*event else { continue };
+            let (payload, origin) = (payload.clone(), *origin);
+            return Some(Arrival { id: *id, key: *key, origin, payload, hops: *hops, ask: *ask });
         }
+    }
+
+    /// How many messages were delivered while this inbox was full, and are not in it.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.events.missed()
     }
 }
 

@@ -3,6 +3,8 @@
 mod common;
 #[path = "errors/mesh.rs"]
 mod mesh;
+#[path = "errors/route.rs"]
+mod route;
 #[path = "errors/token.rs"]
 mod token;
 
@@ -30,7 +32,6 @@ const PROVOKED: &[&str] = &[
     "is no text in UTF-8",
     "stands outside a section",
     "ping.timeout is …: it must be above zero and at most ping.interval",
-    "route.leaf_set_max is …: it must be even",
     "is not a hexadecimal digit",
     "one is missing",
     "bytes are no message of …",
@@ -59,13 +60,9 @@ const PROVOKED: &[&str] = &[
     "is no name of an event: give 1 to 255 bytes without control characters",
     "is this agent itself",
     "others cannot reach members at …",
-    "others cannot reach route at …",
     "members.interval: the probe interval is …: it must be at least 1ms",
     "has a control character in it",
     "is for members, which this agent does not run",
-    "this agent does not run route",
-    "the owner runs no application of that name",
-    "the owner of the key gave no answer in time",
     "the agent has ended the stream",
 ];
 
@@ -92,12 +89,7 @@ const CODES: &[&str] = &[
     "tags_not_kept",
     "tags_too_large",
     "own_member",
-    "bad_path",
     "too_many_clients",
-    "not_delivered",
-    "not_answered",
-    "message_too_long",
-    "no_such_question",
 ];
 
 /// Codes that depend on a moment no test can hold: a full queue, a disk that fails, an agent on its way out, a fault of
@@ -123,15 +115,23 @@ fn the_list_is_what_the_tests_provoke() {
         .filter(|line| line.starts_with("| `"))
         .filter_map(|line| line.split('`').nth(1))
         .collect();
-    let provoked = [PROVOKED, CODES, MOMENTS, mesh::PROVOKED, mesh::CODES, token::PROVOKED, token::CODES];
-    let provoked: BTreeSet<&str> = provoked.concat().into_iter().collect();
+    let provoked: BTreeSet<&str> = [texts(), codes(), MOMENTS.to_vec()].concat().into_iter().collect();
     assert_eq!(listed, provoked);
+}
+
+/// All texts that are provoked.
+fn texts() -> Vec<&'static str> {
+    [PROVOKED, mesh::PROVOKED, route::PROVOKED, token::PROVOKED].concat()
+}
+
+/// All codes that are provoked.
+fn codes() -> Vec<&'static str> {
+    [CODES, mesh::CODES, route::CODES, token::CODES].concat()
 }
 
 /// Holds that the output is one line with all parts of the text, and the exit code is right.
 fn assert_error(output: &Output, text: &str, code: i32) {
-    let listed = [PROVOKED, mesh::PROVOKED, token::PROVOKED].concat();
-    assert!(listed.contains(&text), "{text} is missing in the list of provoked texts");
+    assert!(texts().contains(&text), "{text} is missing in the list of provoked texts");
     let stderr = String::from_utf8_lossy(&output.stderr);
     let line = stderr.lines().find(|line| text.split('…').all(|part| line.contains(part.trim())));
     assert!(line.is_some(), "no {text:?} in: {stderr}");
@@ -162,8 +162,6 @@ fn wrong_calls_say_what_is_right() {
     assert_error(&agent.output().unwrap(), "is no text in UTF-8", 2);
     let together = "ping.timeout is …: it must be above zero and at most ping.interval";
     assert_fails(&["agent", "--set", "ping.timeout=2s"], together, 2);
-    let odd = ["agent", "--services", "route", "--set", "route.leaf_set_max=3"];
-    assert_fails(&odd, "route.leaf_set_max is …: it must be even", 2);
     assert_fails(&["decode", "ping", "0x01"], "is not a hexadecimal digit", 2);
     assert_fails(&["decode", "ping", "010"], "one is missing", 2);
     assert_fails(&["decode", "ping", "0102"], "bytes are no message of …", 1);
@@ -324,7 +322,6 @@ fn members_that_cannot_be_reached_say_why() {
 fn members_that_cannot_work_are_refused_at_the_start() {
     for (args, text) in [
         (&["--set", "node.bind=0.0.0.0", "--services", "members"][..], "others cannot reach members at …"),
-        (&["--set", "node.bind=0.0.0.0", "--services", "route"][..], "others cannot reach route at …"),
         (
             &["--set", "members.interval=0s"],
             "members.interval: the probe interval is …: it must be at least 1ms",
@@ -401,41 +398,6 @@ fn a_client_too_many_is_told_so_and_the_others_go_on() {
 }
 
 #[test]
-fn a_message_that_does_not_arrive_says_why() {
-    let short = ["--set", "route.message_timeout=200ms", "--set", "route.message_bytes_max=65536"];
-    let agent = Agent::start(&[&["--services", "route"], &short[..]].concat());
-    let http = agent.http().to_string();
-    let send = ["send", "red", "x", "--app", "nothing", "--agent", &http];
-    assert_fails(&send, "the owner runs no application of that name", 1);
-    let ask = ["ask", "red", "x", "--agent", &http];
-    assert_fails(&ask, "the owner of the key gave no answer in time", 1);
-    let idle = Agent::start(&["--services", ""]);
-    for verb in [&["route", "red"][..], &["send", "red", "x"], &["listen"], &["ring"], &["tables"]] {
-        let http = idle.http().to_string();
-        let args = [verb, &["--agent", &http]].concat();
-        assert_fails(&args, "this agent does not run route", 1);
-    }
-    let long = format!("{{\"key\":\"red\",\"payload_base64\":\"{}\"}}", "AAAA".repeat(30_000));
-    let name = format!("{{\"key\":\"red\",\"payload_base64\":\"\",\"app\":\"{}\"}}", "x".repeat(65));
-    let nothing = r#"{"key":"red","payload_base64":"","app":"nothing"}"#;
-    let ask = r#"{"key":"red","payload_base64":"","retries":0}"#;
-    let cases: &[(&str, &str, &str, u16, &str)] = &[
-        ("GET", "/v1/route/%ff", "", 400, "bad_path"),
-        ("POST", "/v1/messages", r#"{"key":"red","payload_base64":"?"}"#, 400, "bad_body"),
-        ("POST", "/v1/messages", &name, 400, "bad_name"),
-        ("POST", "/v1/messages", &long, 413, "message_too_long"),
-        ("POST", "/v1/messages", nothing, 502, "not_delivered"),
-        ("POST", "/v1/ask", ask, 504, "not_answered"),
-        ("POST", "/v1/answers", r#"{"id":"7","payload_base64":""}"#, 409, "no_such_question"),
-        ("POST", "/v1/answers", r#"{"id":"x","payload_base64":""}"#, 409, "no_such_question"),
-    ];
-    for (method, path, body, status, code) in cases {
-        let (answered, text) = agent.request(method, path, &["Content-Type: application/json"], body);
-        assert_api_error(answered, &text, *status, code);
-    }
-}
-
-#[test]
 fn a_monitor_whose_agent_leaves_says_so() {
     let agent = Agent::start(&["--set", "ping.interval=50ms", "--set", "ping.timeout=50ms"]);
     let http = agent.http().to_string();
@@ -483,8 +445,7 @@ fn the_api_refuses_with_a_code_and_a_hint() {
 }
 
 fn assert_api_error(status: u16, text: &str, expected: u16, code: &str) {
-    let listed = [CODES, mesh::CODES, token::CODES].concat();
-    assert!(listed.contains(&code), "{code} is missing in the list of provoked codes");
+    assert!(codes().contains(&code), "{code} is missing in the list of provoked codes");
     let body: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{code}: {text}"));
     assert_eq!((status, body["error"]["code"].as_str()), (expected, Some(code)), "{text}");
     let says = |key: &str| body["error"][key].as_str().is_some_and(|text| !text.is_empty());

@@ -4,8 +4,10 @@ mod common;
 
 use std::io::Write as _;
 use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 
 use annulus_core::Id;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use common::tables::{id, leaves};
 use common::{Agent, annulus, own_ip, wait_until};
 use serde_json::Value;
@@ -55,7 +57,7 @@ fn delivered(agent: &Agent, payload_base64: &str) -> usize {
 fn every_agent_names_the_closest_as_the_owner() {
     let agents = ring(5);
     let all: Vec<&Agent> = agents.iter().collect();
-    for key in ["red", "green", "blue/1", "ü and a space"] {
+    for key in ["red", "green", "blue/1", "ü and a space", ""] {
         let owner = id(owner_of(key, &all)).to_string();
         for agent in &all {
             let route = agent.json(&["route", key]);
@@ -97,6 +99,31 @@ fn messages_and_questions_arrive_at_the_owner_once() {
     assert!(output.status.success() && heard.lines().count() == 5, "{heard}");
     assert!(heard.contains("asks: which?"), "{heard}");
     assert_eq!(delivered(owner, "d2hpY2g/"), 1);
+}
+
+/// With the defaults, over HTTP and from the command line, from a file and from standard input.
+#[test]
+fn a_message_of_sixteen_mebibytes_arrives_whole() {
+    let agents = ring(2);
+    let to = id(&agents[1]).to_string();
+    let http = agents[0].http().to_string();
+    let payload: Vec<u8> =
+        (0..16u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+    assert_eq!(payload.len(), 16 << 20);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &payload).unwrap();
+    agents[0].stdout(&["send", &to, "--file", file.path().to_str().unwrap()]);
+    for args in [&["send", &to, "--agent", &http][..], &["send", &to, "-", "--agent", &http]] {
+        let stdin = std::fs::File::open(file.path()).unwrap();
+        let output = annulus(args).stdin(stdin).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    // An argument may be any bytes.
+    let mut odd = annulus(&["send", &to, "--agent", &http]);
+    let output = odd.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(delivered(&agents[1], "//4="), 1);
+    assert_eq!(delivered(&agents[1], &BASE64_STANDARD.encode(&payload)), 3);
 }
 
 #[test]

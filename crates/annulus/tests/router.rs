@@ -40,6 +40,29 @@ fn key(number: u8) -> Id {
     Id::new(u128::from(number) << 124 | 5)
 }
 
+/// Who does not read loses messages, and learns how many: no other event takes their room or is counted with them.
+#[tokio::test]
+async fn an_inbox_that_is_full_counts_what_it_misses() {
+    let options = Options { events_max: 16, ..Options::default() };
+    let node = Router::start(config(9, 1, Vec::new()), options).expect("it can start");
+    in_time(node.joined()).await.expect("it joins");
+    let (app, other) = (AppName::default(), AppName::new("other").unwrap());
+    node.register(&other).await.unwrap();
+    let (mut inbox, mut others) = (node.inbox(&app), node.inbox(&other));
+    for number in 0..20_u8 {
+        in_time(node.route(&app, key(1), [number])).await.unwrap();
+        in_time(node.route(&other, key(1), [number])).await.unwrap();
+    }
+    assert_eq!((inbox.missed(), others.missed()), (4, 4));
+    for number in 0..16 {
+        assert_eq!(in_time(inbox.next()).await.unwrap().payload, [number]);
+    }
+    in_time(node.route(&app, key(1), "again")).await.unwrap();
+    assert_eq!(in_time(inbox.next()).await.unwrap().payload, b"again");
+    assert_eq!(inbox.missed(), 4, "there was room again");
+    assert_eq!(in_time(others.next()).await.unwrap().payload, [0]);
+}
+
 #[tokio::test]
 async fn n_6_n_7_messages_arrive_at_the_owner_and_questions_are_answered() {
     let nodes = ring(1, 3).await;

@@ -1,5 +1,6 @@
 //! Events on their way to the application: a bounded queue for each who listens.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -35,7 +36,7 @@ impl<M: Machine> Events<M> {
         self.queue.poll_recv(cx)
     }
 
-    /// How many events did not fit into the queue so far.
+    /// How many events did not fit into the queue so far; of a subscription to some of them, how many of those.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
@@ -49,10 +50,19 @@ pub(crate) struct Subscribers<M: Machine> {
     events_max: usize,
 }
 
-#[derive(Debug)]
 struct Subscriber<M: Machine> {
     queue: mpsc::Sender<Arc<M::Event>>,
     missed: Arc<AtomicU64>,
+    wanted: Option<Wanted<M>>,
+}
+
+/// Whether a subscriber wants an event.
+pub(crate) type Wanted<M> = Box<dyn Fn(&<M as Machine>::Event) -> bool + Send>;
+
+impl<M: Machine> fmt::Debug for Subscriber<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").field("missed", &self.missed).finish_non_exhaustive()
+    }
 }
 
 impl<M: Machine> Subscribers<M> {
@@ -61,11 +71,11 @@ impl<M: Machine> Subscribers<M> {
     }
 
     /// One more. Of a machine that has ended it hears nothing but the end.
-    pub(crate) fn subscribe(&self) -> Events<M> {
+    pub(crate) fn subscribe(&self, wanted: Option<Wanted<M>>) -> Events<M> {
         let (sender, queue) = mpsc::channel(self.events_max);
         let missed = Arc::new(AtomicU64::new(0));
         if let Some(list) = &mut *self.lock() {
-            list.push(Subscriber { queue: sender, missed: Arc::clone(&missed) });
+            list.push(Subscriber { queue: sender, missed: Arc::clone(&missed), wanted });
         }
         Events { queue, missed }
     }
@@ -79,6 +89,9 @@ impl<M: Machine> Subscribers<M> {
         }
         let event = Arc::new(event);
         list.retain(|subscriber| {
+            if subscriber.wanted.as_ref().is_some_and(|wanted| !wanted(&event)) {
+                return !subscriber.queue.is_closed();
+            }
             match subscriber.queue.try_send(Arc::clone(&event)) {
                 Ok(()) => counters.events += 1,
                 Err(mpsc::error::TrySendError::Full(_)) => {

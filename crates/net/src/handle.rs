@@ -70,7 +70,14 @@ impl<M: Machine> Handle<M> {
     /// Subscribes to the events from here on.
     #[must_use]
     pub fn events(&self) -> Events<M> {
-        self.shared.subscribers.subscribe()
+        self.shared.subscribers.subscribe(None)
+    }
+
+    /// Subscribes to those events from here on that are wanted: others take no room in the queue. What decides that runs
+    /// in the driver, for every event: it should be quick, and must not use this handle.
+    #[must_use]
+    pub fn events_where(&self, wanted: impl Fn(&M::Event) -> bool + Send + 'static) -> Events<M> {
+        self.shared.subscribers.subscribe(Some(Box::new(wanted)))
     }
 
     /// Where the machine's sockets and listeners really are.

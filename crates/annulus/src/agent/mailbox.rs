@@ -1,16 +1,25 @@
 //! The mailbox: the last messages that were delivered to this agent, for clients that ask later.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use annulus_core::Id;
 use annulus_core::pastry::{AppName, Contact, MessageId};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The most bytes of payloads kept. Messages can be long: their number alone would not bound the memory.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// How many clients may read at once. Each holds one message, also when it has made room for others since.
+const READERS_MAX: usize = 8;
+
+/// How long another one waits for its turn.
+const READER_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A message that was delivered here.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Letter {
     /// When, in microseconds since the epoch.
     pub(crate) at_micros: u64,
@@ -35,34 +44,57 @@ pub(crate) struct Letter {
 pub(crate) struct Mailbox {
     kept_max: usize,
     letters: Mutex<Letters>,
+    readers: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
 struct Letters {
     bytes: usize,
-    kept: VecDeque<Letter>,
+    /// The number of the oldest one: they are counted from the start.
+    first: u64,
+    kept: VecDeque<Arc<Letter>>,
 }
 
 impl Mailbox {
     /// An empty one that keeps so many messages.
     pub(crate) fn new(kept_max: usize) -> Self {
-        Self { kept_max, letters: Mutex::default() }
+        Self { kept_max, letters: Mutex::default(), readers: Arc::new(Semaphore::new(READERS_MAX)) }
     }
 
     /// Keeps a message; the oldest make room for it.
     pub(crate) fn push(&self, letter: Letter) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut letters = self.lock();
         letters.bytes += letter.payload.len();
-        letters.kept.push_back(letter);
+        letters.kept.push_back(Arc::new(letter));
         while letters.kept.len() > self.kept_max || letters.bytes > BYTES_MAX {
             let Some(gone) = letters.kept.pop_front() else { break };
             letters.bytes -= gone.payload.len();
+            letters.first += 1;
         }
     }
 
-    /// What `shown` makes of each message, the oldest first.
-    pub(crate) fn map<T>(&self, shown: impl FnMut(&Letter) -> T) -> Vec<T> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner).kept.iter().map(shown).collect()
+    /// The numbers of those that are kept now.
+    pub(crate) fn numbers(&self) -> Range<u64> {
+        let letters = self.lock();
+        letters.first..letters.first + letters.kept.len() as u64
+    }
+
+    /// The first of those that are kept from this number on, with its number.
+    pub(crate) fn from(&self, number: u64) -> Option<(u64, Arc<Letter>)> {
+        let letters = self.lock();
+        let number = number.max(letters.first);
+        let place = usize::try_from(number - letters.first).ok()?;
+        Some((number, Arc::clone(letters.kept.get(place)?)))
+    }
+
+    /// The right to read, as long as it is held; `None` if too many others read and none of them ends.
+    pub(crate) async fn reader(&self) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.readers).acquire_owned();
+        tokio::time::timeout(READER_PATIENCE, turn).await.ok()?.ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -79,7 +111,7 @@ mod tests {
     }
 
     fn ids(mailbox: &Mailbox) -> Vec<u128> {
-        mailbox.map(|letter| letter.id.0)
+        mailbox.numbers().filter_map(|number| Some(mailbox.from(number)?.1.id.0)).collect()
     }
 
     #[test]
@@ -87,6 +119,15 @@ mod tests {
         let mailbox = Mailbox::new(2);
         (1..=3).for_each(|id| mailbox.push(letter(id, 1)));
         assert_eq!(ids(&mailbox), [2, 3]);
+    }
+
+    #[test]
+    fn what_has_made_room_is_passed_over() {
+        let mailbox = Mailbox::new(2);
+        (0..5).for_each(|id| mailbox.push(letter(id, 1)));
+        assert_eq!(mailbox.numbers(), 3..5);
+        assert_eq!(mailbox.from(0).map(|(number, letter)| (number, letter.id.0)), Some((3, 3)));
+        assert!(mailbox.from(5).is_none());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod data_dir;
 mod http;
 mod identity;
+mod joining;
 mod journal;
 mod kept_port;
 mod kept_tags;

@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::data_dir::DataDir;
 use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
+use super::joining::Joining;
 use super::journal::Journal;
 use super::kept_tags::KeptTags;
 use super::known_nodes::{self, KnownNodes};
@@ -134,7 +135,11 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                 api.journal.push(at_micros, &told);
             }
             other => {
-                warn_of(other);
+                match other {
+                    PartEvent::Route(pastry::Event::Joined { .. }) => api.joining.joined(),
+                    PartEvent::Route(pastry::Event::JoinFailed { tries }) => api.joining.failed(*tries),
+                    _ => warn_of(other),
+                }
                 api.journal.push(now_micros(), &*event);
             }
         }
@@ -152,6 +157,10 @@ fn warn_of(event: &PartEvent) {
             %addr,
             "another node uses our member id: its data directory is a copy of ours; stop one of the two and start it with an \
              empty data directory (--data-dir, node.data_dir)"
+        ),
+        PartEvent::Route(pastry::Event::IdTaken) => tracing::warn!(
+            "another node of the ring uses our id: its data directory is a copy of ours; stop one of the two and start it \
+             with an empty data directory (--data-dir, node.data_dir)"
         ),
         PartEvent::Token(jitterbug::Event::DuplicateHostId { at }) => tracing::warn!(
             %at,
@@ -279,6 +288,7 @@ fn shared(
     Shared {
         journal,
         mailbox: Mailbox::new(settings.number("route.messages_kept")),
+        joining: Joining::new(settings),
         identity: data.identity,
         kept_tags: Mutex::new(KeptTags::new(data.path())),
         name,
@@ -288,6 +298,7 @@ fn shared(
         http,
         token: settings.text("http.token").map(str::to_owned),
         body_bytes_max: settings.number("http.body_bytes_max"),
+        message_bytes_max: settings.number("route.message_bytes_max"),
         leaving,
         node,
     }

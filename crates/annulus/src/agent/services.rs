@@ -109,7 +109,8 @@ fn members(settings: &Settings, data: &DataDir, name: &str) -> anyhow::Result<Sw
     let identity = data.identity;
     let port = |service, key| runs(settings, service).then(|| settings.number(key));
     let services = Services {
-        route: port(ROUTE, "route.port"),
+        route: port(ROUTE, "route.port")
+            .map(|port| settings.addr("route.advertise").map_or(port, |at| at.port())),
         token: port(TOKEN, "token.udp_port"),
         mesh: port(MESH, "mesh.port"),
         nid: runs(settings, MESH).then(|| identity.nid()),
@@ -211,9 +212,19 @@ fn route(settings: &Settings, id: Id) -> anyhow::Result<Pastry> {
     let named = settings.words("route.apps").map(AppName::new);
     let fed = runs(settings, MEMBERS);
     let named: Vec<AppName> = named.collect::<Result<_, _>>().map_err(|error| usage(error.to_string()))?;
+    let bind = SocketAddr::new(settings.ip("node.bind"), settings.number("route.port"));
+    let advertise = settings.addr("route.advertise");
+    let told = advertise.unwrap_or(bind);
+    if told.ip().is_unspecified() || advertise.is_some_and(|at| at.port() == 0) {
+        return Err(usage(format!(
+            "others cannot reach route at {told}: bind to an address of this machine (--bind, node.bind), or say in \
+             route.advertise where they can"
+        )));
+    }
     let config = pastry::Config {
         id,
-        bind: SocketAddr::new(settings.ip("node.bind"), settings.number("route.port")),
+        bind,
+        advertise,
         ring: settings.text("route.ring").unwrap_or_default().to_owned(),
         seeds: settings.addrs("route.seeds"),
         applications: std::iter::once(AppName::default()).chain(named).collect(),

@@ -44,6 +44,9 @@ fn parse_token(text: &str) -> Result<String, String> {
 /// The longest answer that is read: the data of a token may have 64 MiB, and more as JSON.
 const BODY_BYTES_MAX: u64 = 256 << 20;
 
+/// Longer bodies are sent when the agent wants them.
+const EXPECT_BYTES_MIN: usize = 64 << 10;
+
 /// Why an answer has no end, and what to do.
 const BROKE_OFF: &str = "the agent's answer broke off: check that the agent runs, and try again";
 
@@ -60,6 +63,7 @@ impl Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(5)))
+            .timeout_await_100(Some(Duration::from_secs(10)))
             .proxy(None)
             .build();
         Self { addr: args.addr, token: args.token.clone(), http: config.into() }
@@ -73,7 +77,12 @@ impl Client {
 
     /// What the agent answers to a POST.
     pub(crate) fn post(&self, path: &str, body: &impl std::fmt::Display) -> anyhow::Result<Value> {
-        self.json(self.posting(path).send(body.to_string()))
+        let (mut request, body) = (self.posting(path), body.to_string());
+        if body.len() > EXPECT_BYTES_MIN {
+            // Who refuses a long body closes the connection before all of it came: its reason would be lost.
+            request = request.header("Expect", "100-continue");
+        }
+        self.json(request.send(body))
     }
 
     /// What the agent answers to bytes that are put somewhere.

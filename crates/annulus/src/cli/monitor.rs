@@ -69,7 +69,8 @@ impl Monitor {
     }
 }
 
-fn parse_position(text: &str) -> Result<String, String> {
+/// The id of an event, for clap.
+pub(super) fn parse_position(text: &str) -> Result<String, String> {
     let position = Position::parse(text).map(|position| position.to_string());
     position.ok_or_else(|| String::from("give the id of an event as /v1/events has it, such as 18f3a-42"))
 }

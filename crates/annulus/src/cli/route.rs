@@ -6,6 +6,7 @@ mod ring;
 mod send;
 mod tables;
 
+use annulus_core::pastry::AppName;
 use serde_json::Value;
 
 pub(crate) use listen::Listen;
@@ -44,6 +45,11 @@ impl Route {
         output.table(&["HOP", "ID", "ADDRESS", "RTT"], &rows);
         Ok(())
     }
+}
+
+/// The name of an application, for clap.
+fn parse_app(text: &str) -> Result<String, String> {
+    AppName::new(text).map(|name| name.as_str().to_owned()).map_err(|error| error.to_string())
 }
 
 fn text(value: &Value, key: &str) -> String {

@@ -143,8 +143,9 @@ impl Agent {
         lines.push(format!("Content-Length: {}", body.len()));
         let answer = self.raw(&format!("{}\r\n\r\n{body}", lines.join("\r\n")));
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
-        let body = answer.split_once("\r\n\r\n").map_or(String::new(), |(_, body)| body.to_owned());
-        (status, body)
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let in_chunks = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        (status, if in_chunks { unchunked(body) } else { body.to_owned() })
     }
 
     /// Sends a signal by its name.
@@ -166,6 +167,18 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a body in chunks says, as far as it came.
+fn unchunked(mut body: &str) -> String {
+    let mut text = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a chunk begins with its size");
+        let Some(chunk) = rest.get(..size).filter(|chunk| !chunk.is_empty()) else { break };
+        text.push_str(chunk);
+        body = rest.get(size + 2..).unwrap_or_default();
+    }
+    text
 }
 
 /// Asks again and again until there is an answer.

@@ -38,6 +38,11 @@ impl ApiError {
         Self { status: status.as_u16(), code, message: message.into(), hint: hint.into() }
     }
 
+    /// Whether it has this code.
+    pub(crate) fn is(&self, code: &str) -> bool {
+        self.code == code
+    }
+
     /// As it stands in the body of a response.
     pub(crate) fn to_json(&self) -> String {
         serde_json::json!({ "error": self }).to_string()
@@ -51,6 +56,11 @@ impl ApiError {
             "the agent is stopping",
             "start it again and retry",
         )
+    }
+
+    /// This node is in no ring yet.
+    pub(crate) fn not_joined(message: String, hint: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_joined", message, hint)
     }
 
     /// The service was not asked to run here.

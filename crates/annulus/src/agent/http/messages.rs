@@ -1,13 +1,19 @@
 //! The routes of route about messages: sending, asking, answering, and what was delivered here.
 
+mod reading;
+
+use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use annulus_core::Id;
 use annulus_core::pastry::{self, AppName, MessageId};
 use axum::Json;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -15,15 +21,48 @@ use utoipa_axum::routes;
 
 use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody};
-use super::route::{ask as ask_machine, key_of, not_done};
+use super::route::{ask as ask_machine, key_of, not_done, route_from};
 use crate::agent::mailbox::Letter;
 use crate::agent::services;
+use reading::Reading;
 
 /// How often a question is put again if nothing else is said: it may be seen twice, its answer counts once.
 const ASK_RETRIES: u8 = 2;
 
-pub(super) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(messages, send)).routes(routes!(ask)).routes(routes!(answer))
+/// What may stand around the payload in a body: the key, which is any text, and the rest.
+const AROUND_BYTES_MAX: usize = 64 * 1024;
+
+/// Their bodies may be as long as the longest message is as base64.
+pub(super) fn routes(message_bytes_max: usize) -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(messages, send))
+        .routes(routes!(ask))
+        .routes(routes!(answer))
+        .layer(DefaultBodyLimit::max(body_bytes_max(message_bytes_max)))
+}
+
+/// The longest message as base64, and what stands around it.
+fn body_bytes_max(message_bytes_max: usize) -> usize {
+    message_bytes_max.div_ceil(3) * 4 + AROUND_BYTES_MAX
+}
+
+/// A body with a payload in it: one that is too long is a message that is.
+struct LetterBody<T>(T);
+
+impl<T: DeserializeOwned> FromRequest<Api> for LetterBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &Api) -> Result<Self, ApiError> {
+        // Refused before it is asked for: a client that sends it would not read why.
+        if request.body().size_hint().lower() > body_bytes_max(state.message_bytes_max) as u64 {
+            return Err(not_done(pastry::Reply::TooLong));
+        }
+        match JsonBody::from_request(request, state).await {
+            Ok(JsonBody(body)) => Ok(Self(body)),
+            Err(error) if error.is("body_too_large") => Err(not_done(pastry::Reply::TooLong)),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A message to send, or a question.
@@ -61,11 +100,12 @@ struct SendAnswer {
     (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
     (status = 413, description = "It is too long.", body = ErrorBody),
     (status = 502, description = "It was not delivered.", body = ErrorBody),
+    (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "It is not known whether it was delivered.", body = ErrorBody),
 ))]
 async fn send(
     State(api): State<Api>,
-    JsonBody(request): JsonBody<SendRequest>,
+    LetterBody(request): LetterBody<SendRequest>,
 ) -> Result<Json<SendAnswer>, ApiError> {
     let command = pastry::Command::Route {
         app: app(request.app)?,
@@ -73,7 +113,7 @@ async fn send(
         payload: payload(&request.payload_base64)?,
         retries: request.retries.unwrap_or(0),
     };
-    match ask_machine(&api, command).await? {
+    match route_from(&api, command).await? {
         pastry::Reply::Delivered { by, hops } => {
             Ok(Json(SendAnswer { delivered_to: by.id, addr: by.addr, hops }))
         }
@@ -100,12 +140,14 @@ struct AskAnswer {
 #[utoipa::path(post, path = "/v1/ask", request_body = SendRequest, responses(
     (status = 200, description = "The answer.", body = AskAnswer),
     (status = 400, description = "The payload is no base64, or the name of the application is too long.", body = ErrorBody),
+    (status = 413, description = "It is too long.", body = ErrorBody),
     (status = 502, description = "The question was not delivered.", body = ErrorBody),
+    (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "No answer came.", body = ErrorBody),
 ))]
 async fn ask(
     State(api): State<Api>,
-    JsonBody(request): JsonBody<SendRequest>,
+    LetterBody(request): LetterBody<SendRequest>,
 ) -> Result<Json<AskAnswer>, ApiError> {
     let command = pastry::Command::Ask {
         app: app(request.app)?,
@@ -113,7 +155,7 @@ async fn ask(
         payload: payload(&request.payload_base64)?,
         retries: request.retries.unwrap_or(ASK_RETRIES),
     };
-    match ask_machine(&api, command).await? {
+    match route_from(&api, command).await? {
         pastry::Reply::Answered { by, hops, payload } => Ok(Json(AskAnswer {
             answered_by: by.id,
             addr: by.addr,
@@ -147,10 +189,11 @@ struct AnswerDone {
 #[utoipa::path(post, path = "/v1/answers", request_body = AnswerRequest, responses(
     (status = 200, description = "The answer is on its way.", body = AnswerDone),
     (status = 409, description = "Nobody waits for it.", body = ErrorBody),
+    (status = 413, description = "It is too long.", body = ErrorBody),
 ))]
 async fn answer(
     State(api): State<Api>,
-    JsonBody(request): JsonBody<AnswerRequest>,
+    LetterBody(request): LetterBody<AnswerRequest>,
 ) -> Result<Json<AnswerDone>, ApiError> {
     let payload = payload(&request.payload_base64)?;
     // What is no number is no question's number either.
@@ -182,7 +225,7 @@ struct MessageInfo {
     hops: u8,
     /// Whether the sender waits for an answer.
     ask: bool,
-    /// What, in base64.
+    /// What, in base64. The last field: it is written piece by piece.
     payload_base64: String,
 }
 
@@ -190,15 +233,28 @@ struct MessageInfo {
 #[utoipa::path(get, path = "/v1/messages", responses(
     (status = 200, description = "The messages.", body = Vec<MessageInfo>),
     (status = 404, description = "This agent does not run route.", body = ErrorBody),
+    (status = 503, description = "Too many clients read them.", body = ErrorBody),
 ))]
-async fn messages(State(api): State<Api>) -> Result<Json<Vec<MessageInfo>>, ApiError> {
+async fn messages(State(api): State<Api>) -> Result<Response, ApiError> {
     let route = services::name_of(services::ROUTE);
     if api.services.iter().all(|service| service.name != route) {
         return Err(ApiError::no_service(route));
     }
-    Ok(Json(api.mailbox.map(shown)))
+    let Some(turn) = api.mailbox.reader().await else {
+        return Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too_many_readers",
+            "too many clients read the messages",
+            "try again when some of them have read theirs, or close them",
+        ));
+    };
+    // In pieces, as the client reads them: all messages as text would be a multiple of the mailbox for each client.
+    let pieces = futures_util::stream::iter(Reading::new(api, turn).map(Ok::<_, Infallible>));
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    Ok((json, Body::from_stream(pieces)).into_response())
 }
 
+/// All but its payload.
 fn shown(letter: &Letter) -> MessageInfo {
     MessageInfo {
         id: letter.id.to_string(),
@@ -208,7 +264,7 @@ fn shown(letter: &Letter) -> MessageInfo {
         origin: letter.origin.id,
         hops: letter.hops,
         ask: letter.ask,
-        payload_base64: BASE64_STANDARD.encode(&letter.payload),
+        payload_base64: String::new(),
     }
 }
 

@@ -30,9 +30,11 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::identity::Identity;
+use super::joining::Joining;
 use super::journal::Journal;
 use super::kept_tags::KeptTags;
 use super::mailbox::Mailbox;
+pub(crate) use error::ApiError;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
 pub(crate) use server::serve;
 
@@ -50,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) node: Handle<Node>,
     pub(crate) journal: Journal,
     pub(crate) mailbox: Mailbox,
+    pub(crate) joining: Joining,
     pub(crate) identity: Identity,
     /// One change of the own tags after the other.
     pub(crate) kept_tags: Mutex<KeptTags>,
@@ -60,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) http: SocketAddr,
     pub(crate) token: Option<String>,
     pub(crate) body_bytes_max: usize,
+    /// The longest message of route.
+    pub(crate) message_bytes_max: usize,
     /// Becomes true when the agent leaves: streams of events end then, or they would hold it for ever.
     pub(crate) leaving: watch::Receiver<bool>,
 }
@@ -87,12 +92,12 @@ impl std::ops::Deref for Api {
 struct Description;
 
 /// All routes with their description.
-fn routes() -> OpenApiRouter<Api> {
+fn routes(message_bytes_max: usize) -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(info::routes())
         .merge(events::routes())
         .merge(members::routes())
-        .merge(messages::routes())
+        .merge(messages::routes(message_bytes_max))
         .merge(mesh::routes())
         .merge(ping::routes())
         .merge(route::routes())
@@ -103,7 +108,7 @@ fn routes() -> OpenApiRouter<Api> {
 /// The whole API, guards included.
 pub(crate) fn app(api: Api) -> Router {
     let body_bytes_max = api.body_bytes_max;
-    let (router, description) = routes().split_for_parts();
+    let (router, description) = routes(api.message_bytes_max).split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(description)))
         .fallback(error::no_such_route)

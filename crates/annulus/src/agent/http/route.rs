@@ -8,6 +8,7 @@ use annulus_core::pastry::{self, CellStatus, Failure, PathStep, PeerStatus};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::routing::get;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -18,7 +19,9 @@ use super::{Api, milliseconds};
 use crate::agent::services;
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(route)).routes(routes!(tables))
+    // A key may be empty; a part of a path may not.
+    let empty = get(async |State(api): State<Api>| way_to(&api, "").await);
+    OpenApiRouter::new().routes(routes!(route)).routes(routes!(tables)).route("/v1/route/", empty)
 }
 
 /// The way to a key.
@@ -54,11 +57,16 @@ struct Hop {
         (status = 200, description = "The owner and the way.", body = RouteAnswer),
         (status = 404, description = "This agent does not run route.", body = ErrorBody),
         (status = 502, description = "The owner could not be reached.", body = ErrorBody),
+        (status = 503, description = "This node has not joined the ring.", body = ErrorBody),
         (status = 504, description = "The owner could not be found in time.", body = ErrorBody),
     ))]
 async fn route(State(api): State<Api>, PathArg(text): PathArg) -> Result<Json<RouteAnswer>, ApiError> {
-    let key = key_of(&text);
-    let path = match ask(&api, pastry::Command::Trace { key }).await? {
+    way_to(&api, &text).await
+}
+
+async fn way_to(api: &Api, text: &str) -> Result<Json<RouteAnswer>, ApiError> {
+    let key = key_of(text);
+    let path = match route_from(api, pastry::Command::Trace { key }).await? {
         pastry::Reply::Path(path) => path,
         other => return Err(not_done(other)),
     };
@@ -178,6 +186,32 @@ pub(super) async fn ask(api: &Api, command: pastry::Command) -> Result<pastry::R
         Ok(Reply::Route(reply)) => Ok(reply),
         Ok(_) => Err(ApiError::no_service("route")),
         Err(_) => Err(ApiError::stopping()),
+    }
+}
+
+/// The same for what goes out into the ring: as soon as the node is in it.
+pub(super) async fn route_from(api: &Api, command: pastry::Command) -> Result<pastry::Reply, ApiError> {
+    if !has_joined(api).await? {
+        api.joining.decided().await;
+        if !has_joined(api).await? {
+            return Err(api.joining.refusal());
+        }
+    }
+    ask(api, command).await
+}
+
+async fn has_joined(api: &Api) -> Result<bool, ApiError> {
+    if api.joining.has_joined() {
+        return Ok(true);
+    }
+    match ask(api, pastry::Command::Tables).await? {
+        pastry::Reply::Tables(tables) => {
+            if tables.active {
+                api.joining.joined();
+            }
+            Ok(tables.active)
+        }
+        other => Err(not_done(other)),
     }
 }
 

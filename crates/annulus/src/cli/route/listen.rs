@@ -3,9 +3,10 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::{Value, json};
 
-use super::text;
+use super::{parse_app, text};
 use crate::cli::client::Client;
-use crate::cli::output::{BOLD, DIM, Output};
+use crate::cli::monitor::parse_position;
+use crate::cli::output::{BOLD, DIM, Output, plain};
 
 /// Show messages as they are delivered here, and answer questions.
 #[derive(clap::Args)]
@@ -17,13 +18,13 @@ pub(crate) struct Listen {
     #[arg(long, value_name = "TEXT")]
     answer: Option<String>,
     /// Only messages for the application of this name.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = parse_app)]
     app: Option<String>,
     /// End after so many messages.
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// Begin behind this event: the id that the agent's event stream gave it.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = parse_position)]
     after: Option<String>,
 }
 
@@ -71,7 +72,8 @@ fn readable(message: &Value) -> String {
     let bytes = message["payload_base64"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());
     let said = bytes.map_or_else(
         || format!("{DIM}{} bytes, see GET /v1/messages{DIM:#}", message["payload_bytes"]),
-        |bytes| String::from_utf8_lossy(&bytes).into_owned(),
+        // On one line, whatever the sender wrote: a second one would look like another message.
+        |bytes| plain(&String::from_utf8_lossy(&bytes)).into_owned(),
     );
     let asks = if message["ask"] == true { " asks" } else { "" };
     format!("{BOLD}{}{BOLD:#} {DIM}from {}{asks}:{DIM:#} {said}", short("key"), short("origin"))
@@ -89,5 +91,7 @@ mod tests {
         assert_eq!(plain(&message), "01234567 from abcdef01 asks: 5 bytes, see GET /v1/messages");
         message["payload_base64"] = BASE64_STANDARD.encode("hello").into();
         assert_eq!(plain(&message), "01234567 from abcdef01 asks: hello");
+        message["payload_base64"] = BASE64_STANDARD.encode("a\n01234567 from me:\x1b[2J lies").into();
+        assert_eq!(plain(&message), r"01234567 from abcdef01 asks: a\n01234567 from me:\u{1b}[2J lies");
     }
 }

@@ -15,6 +15,9 @@ use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 use crate::cli::UsageError;
 
+/// The most nodes of a leaf set or a neighbourhood set, as in the configuration of an agent.
+const TABLE_MAX: usize = 1024;
+
 /// A ring of routing nodes: joins through the protocol, then messages between random pairs of nodes.
 ///
 /// An oracle that knows all nodes says where each message should have arrived. With --fail a part of the nodes loses
@@ -43,12 +46,12 @@ pub(crate) struct Route {
     #[arg(long = "b", value_name = "BITS", default_value = "4", value_parser = parse_base)]
     base: Base,
 
-    /// Nodes of a leaf set, both sides together
-    #[arg(long, default_value_t = 32)]
+    /// Nodes of a leaf set, both sides together: an even number
+    #[arg(long, default_value_t = 32, value_parser = parse_leaf)]
     leaf: usize,
 
     /// Nodes of a neighbourhood set
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value_t = 32, value_parser = parse_neighbourhood)]
     neighbourhood: usize,
 
     /// Where nodes are: plane (points in a square, as in the paper), or a latency model such as constant:1000
@@ -59,12 +62,12 @@ pub(crate) struct Route {
     #[arg(long, default_value = "nodes", value_parser = parse_keys)]
     keys: Keys,
 
-    /// Part of the nodes that loses power
-    #[arg(long, default_value_t = 0.0)]
+    /// Part of the nodes that loses power: from 0 to below 1
+    #[arg(long, value_name = "PART", default_value_t = 0.0, value_parser = parse_part)]
     fail: f64,
 
     /// Seconds of virtual time for repair
-    #[arg(long, default_value_t = 1200)]
+    #[arg(long, default_value_t = 1200, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     repair: u64,
 
     /// So many nodes join at once
@@ -92,6 +95,7 @@ impl Route {
         let conditions = self.common.conditions();
         // A network that loses or holds up is a fault like any other: what is measured is the quiet one.
         if self.common.swarm || conditions != Conditions::default() {
+            self.measures_nothing()?;
             let scenario = RouteScenario {
                 nodes: self.nodes,
                 seconds: self.seconds,
@@ -113,12 +117,31 @@ impl Route {
         }
     }
 
+    /// Holds that nothing is asked for that a check under faults would leave out.
+    fn measures_nothing(&self) -> Result<(), UsageError> {
+        let measured = [
+            ("--fail", self.fail > 0.0),
+            ("--storm", self.storm.is_some()),
+            ("--restart", self.restart.is_some()),
+            ("--churn", self.churn.is_some()),
+        ];
+        match measured.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(UsageError(format!(
+                "{flag} is measured in a quiet network, and --swarm and the flags for network and faults are for checks: \
+                 leave out the one or the other"
+            ))),
+            None => Ok(()),
+        }
+    }
+
     fn storm(&self, count: u32, kind: StormKind, json: bool) -> anyhow::Result<ExitCode> {
-        anyhow::ensure!(
-            kind == StormKind::Join || count < self.nodes,
-            "--restart {count} of --nodes {}: at least one has to stay",
-            self.nodes
-        );
+        if kind == StormKind::Restart && count >= self.nodes {
+            let text = format!(
+                "--restart {count} of --nodes {}: one has to stay; give a smaller --restart",
+                self.nodes
+            );
+            return Err(UsageError(text).into());
+        }
         let storm = RouteStorm {
             nodes: self.nodes,
             count,
@@ -260,6 +283,23 @@ fn tell_churn(report: &ChurnReport, out: &mut impl Write) -> anyhow::Result<()> 
 fn parse_minutes(text: &str) -> Result<f64, String> {
     let minutes = text.parse().ok().filter(|minutes: &f64| (0.01..=1_000_000.0).contains(minutes));
     minutes.ok_or_else(|| String::from("write minutes, from 0.01 on"))
+}
+
+/// A part that leaves somebody over.
+fn parse_part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part: &f64| (0.0..1.0).contains(part));
+    part.ok_or_else(|| String::from("write a part from 0 to below 1, such as 0.1"))
+}
+
+fn parse_leaf(text: &str) -> Result<usize, String> {
+    let sides =
+        text.parse().ok().filter(|leaf: &usize| (2..=TABLE_MAX).contains(leaf) && leaf.is_multiple_of(2));
+    sides.ok_or_else(|| format!("write an even number from 2 to {TABLE_MAX}: half of them are for each side"))
+}
+
+fn parse_neighbourhood(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (0..=TABLE_MAX).contains(count));
+    count.ok_or_else(|| format!("write a number from 0 to {TABLE_MAX}"))
 }
 
 fn parse_base(text: &str) -> Result<Base, String> {

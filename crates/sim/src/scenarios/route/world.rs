@@ -194,7 +194,8 @@ impl World {
     /// A part of the nodes loses power.
     pub(super) fn fail(&mut self, part: f64) -> Verdict {
         self.rng.shuffle(&mut self.alive);
-        let count = (self.alive.len() as f64 * part) as usize;
+        // Somebody is left over, whatever the part.
+        let count = ((self.alive.len() as f64 * part) as usize).min(self.alive.len().saturating_sub(1));
         for host in self.alive.drain(..count) {
             self.sim.fault(Fault::Crash { host, power: true, disk: DiskFate::Kept });
         }
