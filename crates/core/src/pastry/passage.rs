@@ -493,8 +493,8 @@ impl Pastry {
         }
     }
 
-    /// What was not acknowledged in time. A message that may not be repeated stays for a while with a node that answers when
-    /// it is asked: sent another way there would be two of it.
+    /// What was not acknowledged in time. A message that may not be repeated stays for a while with a node of which it is not
+    /// known that it is dead: sent another way there would be two of it.
     fn overdue(&mut self, now: Now) -> Vec<Relay> {
         let (grace, pause) = (self.config.ack_timeout_min, self.grace);
         let (peers, counters, most) = (&self.peers, &mut self.counters, self.config.network_timeout);
@@ -502,7 +502,7 @@ impl Pastry {
         let expired = self.relays.expired(now.mono, grace, |relay| {
             let is_first = relay.due == relay.first_due;
             counters.messages_overdue += u64::from(is_first);
-            let lives = !peers.suspected().contains(&relay.to) && now.mono.since(relay.first_due) < most;
+            let lives = peers.get(relay.to).is_some() && now.mono.since(relay.first_due) < most;
             let stays = relay.passage.envelope.copies != Copies::Many && (is_first || lives);
             stays.then(|| {
                 slow.push(relay.to);
