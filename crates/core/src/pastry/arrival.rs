@@ -131,11 +131,12 @@ impl Pastry {
             return self.join.wait_until(now.mono);
         }
         let (others, is_seed) = (self.seeds().count(), self.config.seeds.contains(&self.own.addr));
-        let is_round = tries as usize >= others;
-        if is_round && (self.is_first_member() || is_seed && !self.join.leaves_founding()) {
+        let ends_round = (tries as usize).is_multiple_of(others.max(1));
+        let founds = is_seed && ends_round && !self.join.leaves_founding();
+        if tries as usize >= others && (founds || self.is_first_member()) {
             return self.activate(now, out);
         }
-        if (tries as usize).is_multiple_of(others.max(1)) {
+        if ends_round {
             self.join.pause(now.mono, &mut self.rng);
         } else {
             // The next seed has not been tried in this round.

@@ -133,7 +133,7 @@ fn who_stood_still_makes_itself_known_again_at_once() {
 fn who_is_asked_over_a_stream_may_have_been_given_up_and_makes_itself_known() {
     let (mut node, [leaf, _]) = known_node();
     let ping = Message::Ping { ring: RingTag::new("annulus"), nonce: 5, from: leaf };
-    node.hear(leaf, &[ping.clone()]);
+    node.hear(leaf, core::slice::from_ref(&ping));
     assert_eq!(announcements(&node.said()), 1);
     node.hear(contact(77, 9), &[ping]);
     assert_eq!(announcements(&node.said()), 0, "to a stranger it is no news");

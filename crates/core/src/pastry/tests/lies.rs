@@ -104,13 +104,11 @@ fn who_invents_nodes_does_not_keep_a_dead_one_in_its_seat() {
     // Messages to it are not acknowledged; neither are probes.
     let request = Command::Route { app: AppName::default(), key: honest.id, payload: vec![1], retries: 0 };
     host.rig.command(request);
-    let mut rounds = 4;
-    for _ in 0..20 {
+    for round in 4..24 {
         let said = host.said();
         host.answer_probes(&said, &[liar]);
         host.rig.advance(SECOND / 2);
-        host.hear(liar, &[announce(invented(rounds))]);
-        rounds += 1;
+        host.hear(liar, &[announce(invented(round))]);
     }
     assert_eq!(host.rig.machine.contact(honest.id), None, "it is found dead all the same");
     assert_eq!(host.rig.machine.contact(liar.id), Some(liar));
