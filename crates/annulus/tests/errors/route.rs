@@ -90,7 +90,7 @@ fn a_message_that_does_not_arrive_says_why() {
     assert_fails(&send, "the owner runs no application of that name", 1);
     // Longer than a body may be: the agent refuses it before it has come.
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), vec![0; 20 << 20]).unwrap();
+    std::fs::write(file.path(), vec![0; 1 << 20]).unwrap();
     let path = file.path().to_str().unwrap();
     for long in [&["send", "red", "--file", path][..], &["ask", "red", "--file", path]] {
         assert_fails(&[long, &["--agent", &http]].concat(), "the message is too long", 1);
