@@ -100,7 +100,6 @@ const MOMENTS: &[&str] = &[
     "nobody_told",
     "body_too_slow",
     "delivery_unknown",
-    "too_many_messages",
     "queue_full",
     "store_failed",
     "block_corrupt",

@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::Write as _;
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::ffi::OsStrExt as _;
 
 use annulus_core::Id;
@@ -144,6 +144,27 @@ fn the_next_closest_owns_the_keys_of_a_killed_agent() {
         });
         assert_eq!(agent.json(&["send", "treasure", "x"])["delivered_to"], heir);
     }
+}
+
+/// A node that is bound to every address is in the ring with the one that it says.
+#[test]
+fn a_node_on_all_addresses_is_reached_where_it_says() {
+    let ip = own_ip();
+    let port = TcpListener::bind(("0.0.0.0", 0)).unwrap().local_addr().unwrap().port();
+    let (http, at) = (format!("{ip}:7373"), format!("{ip}:{port}"));
+    let mut everywhere = annulus(&["agent", "--bind", "0.0.0.0", "--http", &http, "--services", "route"]);
+    everywhere.args(QUICK).args(["--set", &format!("route.port={port}")]);
+    everywhere.args(["--set", &format!("route.advertise={at}")]).stderr(std::process::Stdio::piped());
+    let mut everywhere = Agent::adopt(ip, everywhere.spawn().unwrap());
+    everywhere.wait_for_log("agent started");
+    let seeds = format!("route.seeds={at}");
+    let other = Agent::start(&[&["--services", "route", "--set", &seeds][..], &QUICK].concat());
+    let route = other.json(&["route", &id(&everywhere).to_string()]);
+    assert_eq!(route["path"][1]["addr"], at.as_str(), "{route}");
+    assert_eq!(
+        everywhere.json(&["send", &id(&other).to_string(), "x"])["delivered_to"],
+        id(&other).to_string()
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use annulus_core::jitterbug::{self, DropReason};
@@ -13,7 +14,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::data_dir::DataDir;
 use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
@@ -298,6 +299,7 @@ fn shared(
         http,
         token: settings.text("http.token").map(str::to_owned),
         body_bytes_max: settings.number("http.body_bytes_max"),
+        long_bodies: Arc::new(Semaphore::new(http::LONG_BODIES_MAX)),
         message_bytes_max: settings.number("route.message_bytes_max"),
         leaving,
         node,

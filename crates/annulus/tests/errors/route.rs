@@ -20,6 +20,7 @@ pub(super) const CODES: &[&str] = &[
     "bad_path",
     "not_joined",
     "too_many_readers",
+    "too_many_messages",
     "not_delivered",
     "not_answered",
     "message_too_long",
@@ -162,6 +163,38 @@ fn a_reader_too_many_is_told_so_and_the_node_goes_on() {
     drop(readers);
     common::wait_until("there is room again", || {
         (agent.request("GET", "/v1/messages", &[], "").0 == 200).then_some(())
+    });
+}
+
+/// Clients that begin long messages and do not go on: the next long one is told, and short ones pass.
+#[test]
+fn a_long_message_too_many_is_told_so_and_short_ones_pass() {
+    let agent = Agent::start(&["--services", "route"]);
+    let http = agent.http().to_string();
+    let json = "Content-Type: application/json";
+    let head =
+        format!("POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n{json}\r\nContent-Length: 4000000\r\n");
+    let begin = || {
+        let mut client = std::net::TcpStream::connect(agent.http()).unwrap();
+        client.write_all(format!("{head}Expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        std::io::Read::read_exact(&mut client, &mut answer).unwrap();
+        (client, String::from_utf8_lossy(&answer).into_owned())
+    };
+    let begun: Vec<_> = (0..8).map(|_| begin()).collect();
+    assert!(begun.iter().all(|(_, answer)| answer == "HTTP/1.1 100"), "{begun:?}");
+    assert!(run(&["send", "red", "x", "--agent", &http]).status.success());
+    let (mut client, answer) = begin();
+    let mut rest = String::new();
+    // A reset after the answer is as good as an end.
+    let _ = std::io::Read::read_to_string(&mut client, &mut rest);
+    assert_eq!(answer, "HTTP/1.1 503");
+    let (_, text) = rest.split_once("\r\n\r\n").expect("a body follows");
+    assert_api_error(503, text, 503, "too_many_messages");
+    drop(begun);
+    let long = format!("{{\"key\":\"red\",\"payload_base64\":\"{}\"}}", "AAAA".repeat(500_000));
+    common::wait_until("there is room again", || {
+        (agent.request("POST", "/v1/messages", &[json], &long).0 == 200).then_some(())
     });
 }
 

@@ -4,6 +4,8 @@ mod reading;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use annulus_core::Id;
 use annulus_core::pastry::{self, AppName, MessageId};
@@ -15,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -28,6 +31,12 @@ use reading::Reading;
 
 /// How often a question is put again if nothing else is said: it may be seen twice, its answer counts once.
 const ASK_RETRIES: u8 = 2;
+
+/// How many bodies longer than `http.body_bytes_max` are read at once.
+pub(crate) const LONG_BODIES_MAX: usize = 8;
+
+/// How long another one waits for its turn.
+const LONG_BODY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What may stand around the payload in a body: the key, which is any text, and the rest.
 const AROUND_BYTES_MAX: usize = 64 * 1024;
@@ -46,23 +55,44 @@ fn body_bytes_max(message_bytes_max: usize) -> usize {
     message_bytes_max.div_ceil(3) * 4 + AROUND_BYTES_MAX
 }
 
-/// A body with a payload in it: one that is too long is a message that is.
-struct LetterBody<T>(T);
+/// A body with a payload in it: one that is too long is a message that is. Few long ones are read at once; this is one of
+/// them as long as it is held.
+struct LetterBody<T> {
+    body: T,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl<T> LetterBody<T> {
+    /// What `read` makes of it, which then is all that is left of it.
+    fn read<U>(self, read: impl FnOnce(T) -> Result<U, ApiError>) -> Result<U, ApiError> {
+        read(self.body)
+    }
+}
 
 impl<T: DeserializeOwned> FromRequest<Api> for LetterBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &Api) -> Result<Self, ApiError> {
+        let size = request.body().size_hint();
         // Refused before it is asked for: a client that sends it would not read why.
-        if request.body().size_hint().lower() > body_bytes_max(state.message_bytes_max) as u64 {
+        if size.lower() > body_bytes_max(state.message_bytes_max) as u64 {
             return Err(not_done(pastry::Reply::TooLong));
         }
+        let is_long = size.upper().is_none_or(|bytes| bytes > state.body_bytes_max as u64);
+        let turn = if is_long { Some(turn(state).await?) } else { None };
         match JsonBody::from_request(request, state).await {
-            Ok(JsonBody(body)) => Ok(Self(body)),
+            Ok(JsonBody(body)) => Ok(Self { body, _turn: turn }),
             Err(error) if error.is("body_too_large") => Err(not_done(pastry::Reply::TooLong)),
             Err(error) => Err(error),
         }
     }
+}
+
+/// The right to send a long body.
+async fn turn(api: &Api) -> Result<OwnedSemaphorePermit, ApiError> {
+    let turn = Arc::clone(&api.long_bodies).acquire_owned();
+    let turn = tokio::time::timeout(LONG_BODY_PATIENCE, turn).await.ok().and_then(Result::ok);
+    turn.ok_or_else(|| not_done(pastry::Reply::Full))
 }
 
 /// A message to send, or a question.
@@ -103,16 +133,15 @@ struct SendAnswer {
     (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "It is not known whether it was delivered.", body = ErrorBody),
 ))]
-async fn send(
-    State(api): State<Api>,
-    LetterBody(request): LetterBody<SendRequest>,
-) -> Result<Json<SendAnswer>, ApiError> {
-    let command = pastry::Command::Route {
-        app: app(request.app)?,
-        key: key_of(&request.key),
-        payload: payload(&request.payload_base64)?,
-        retries: request.retries.unwrap_or(0),
-    };
+async fn send(State(api): State<Api>, body: LetterBody<SendRequest>) -> Result<Json<SendAnswer>, ApiError> {
+    let command = body.read(|request| {
+        Ok(pastry::Command::Route {
+            app: app(request.app)?,
+            key: key_of(&request.key),
+            payload: payload(&request.payload_base64)?,
+            retries: request.retries.unwrap_or(0),
+        })
+    })?;
     match route_from(&api, command).await? {
         pastry::Reply::Delivered { by, hops } => {
             Ok(Json(SendAnswer { delivered_to: by.id, addr: by.addr, hops }))
@@ -145,16 +174,15 @@ struct AskAnswer {
     (status = 503, description = "This node has not joined the ring, or too much is under way.", body = ErrorBody),
     (status = 504, description = "No answer came.", body = ErrorBody),
 ))]
-async fn ask(
-    State(api): State<Api>,
-    LetterBody(request): LetterBody<SendRequest>,
-) -> Result<Json<AskAnswer>, ApiError> {
-    let command = pastry::Command::Ask {
-        app: app(request.app)?,
-        key: key_of(&request.key),
-        payload: payload(&request.payload_base64)?,
-        retries: request.retries.unwrap_or(ASK_RETRIES),
-    };
+async fn ask(State(api): State<Api>, body: LetterBody<SendRequest>) -> Result<Json<AskAnswer>, ApiError> {
+    let command = body.read(|request| {
+        Ok(pastry::Command::Ask {
+            app: app(request.app)?,
+            key: key_of(&request.key),
+            payload: payload(&request.payload_base64)?,
+            retries: request.retries.unwrap_or(ASK_RETRIES),
+        })
+    })?;
     match route_from(&api, command).await? {
         pastry::Reply::Answered { by, hops, payload } => Ok(Json(AskAnswer {
             answered_by: by.id,
@@ -193,14 +221,17 @@ struct AnswerDone {
 ))]
 async fn answer(
     State(api): State<Api>,
-    LetterBody(request): LetterBody<AnswerRequest>,
+    body: LetterBody<AnswerRequest>,
 ) -> Result<Json<AnswerDone>, ApiError> {
-    let payload = payload(&request.payload_base64)?;
-    // What is no number is no question's number either.
-    let Ok(id) = u128::from_str_radix(&request.id, 16) else {
-        return Err(not_done(pastry::Reply::NoSuchQuestion));
-    };
-    match ask_machine(&api, pastry::Command::Answer { id: MessageId(id), payload }).await? {
+    let command = body.read(|request| {
+        let payload = payload(&request.payload_base64)?;
+        // What is no number is no question's number either.
+        let Ok(id) = u128::from_str_radix(&request.id, 16) else {
+            return Err(not_done(pastry::Reply::NoSuchQuestion));
+        };
+        Ok(pastry::Command::Answer { id: MessageId(id), payload })
+    })?;
+    match ask_machine(&api, command).await? {
         pastry::Reply::Done => Ok(Json(AnswerDone { done: true })),
         other => Err(not_done(other)),
     }

@@ -25,7 +25,7 @@ use annulus_net::Handle;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Semaphore, watch};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -36,6 +36,7 @@ use super::kept_tags::KeptTags;
 use super::mailbox::Mailbox;
 pub(crate) use error::ApiError;
 pub(crate) use info::{EndpointInfo, ServiceInfo};
+pub(crate) use messages::LONG_BODIES_MAX;
 pub(crate) use server::serve;
 
 /// The port of the API if none is configured.
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) http: SocketAddr,
     pub(crate) token: Option<String>,
     pub(crate) body_bytes_max: usize,
+    /// Who sends a long body holds one of these while it is read.
+    pub(crate) long_bodies: Arc<Semaphore>,
     /// The longest message of route.
     pub(crate) message_bytes_max: usize,
     /// Becomes true when the agent leaves: streams of events end then, or they would hold it for ever.
