@@ -96,6 +96,7 @@ impl Pastry {
             ttl: self.config.ttl,
             hops: 0,
             copies: Copies::Many,
+            doubted: Vec::new(),
             body: Body::Join,
         };
         let transmission = UNTRACKED;
@@ -393,7 +394,17 @@ impl Pastry {
         let Some(known) = self.contact(joiner.id).filter(|known| known.addr != joiner.addr) else { return };
         let (id, key) = (self.allot_message(NO_PLACE), joiner.id);
         let (copies, body) = (Copies::Many, Body::Join);
-        let envelope = Envelope { id, attempt: 0, key, origin: joiner, ttl: 1, hops: 0, copies, body };
+        let envelope = Envelope {
+            id,
+            attempt: 0,
+            key,
+            origin: joiner,
+            ttl: 1,
+            hops: 0,
+            copies,
+            doubted: Vec::new(),
+            body,
+        };
         let transmission = UNTRACKED;
         self.send(now, known.addr, &Message::Route { transmission, sent: None, envelope }, out);
     }

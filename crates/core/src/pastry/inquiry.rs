@@ -9,7 +9,7 @@
 use core::time::Duration;
 
 use super::machine::{Out, Pastry};
-use super::message::{Body, Copies, Failure, Message, MessageId, Outcome, Testimony};
+use super::message::{Body, Copies, Envelope, Failure, Message, MessageId, Outcome, Testimony};
 use super::passage::Fresh;
 use super::relays::Passage;
 use super::routing::{Avoid, Step};
@@ -99,8 +99,15 @@ impl Pastry {
         self.denied.contains(id)
             || self.is_forgotten(now, age, AGE_TOLERANCE)
             || self.is_unsettled(now, age)
-            || self.leaf_set.would_take(passage.envelope.origin.id)
+            || self.should_know(passage)
             || self.departed.owned(passage.envelope.key, self.own.id, now.mono)
+    }
+
+    /// Whether the origin of a message, or a node that may have it, should be our neighbour and is not: then there are two
+    /// rings, and the other has an owner of its own.
+    fn should_know(&self, passage: &Passage) -> bool {
+        let Envelope { origin, doubted, .. } = &passage.envelope;
+        doubted.iter().chain([&origin.id]).any(|id| self.leaf_set.would_take(*id))
     }
 
     /// Whether we found our place, or met a neighbour, so short a time before a message of this age was sent that others

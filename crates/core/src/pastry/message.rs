@@ -228,8 +228,15 @@ pub struct Envelope {
     pub hops: u8,
     /// Whether there may be more than one of it.
     pub copies: Copies,
+    /// Nodes that did not acknowledge it, and may have it: [`Envelope::DOUBTED_MAX`] at most.
+    pub doubted: Vec<Id>,
     /// What it is.
     pub body: Body,
+}
+
+impl Envelope {
+    /// How many nodes may have it before nobody can tell what became of it.
+    pub const DOUBTED_MAX: usize = 4;
 }
 
 /// What a routed message is.

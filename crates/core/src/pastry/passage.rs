@@ -54,7 +54,8 @@ impl Pastry {
         let copies = if once { Copies::One } else { Copies::Many };
         let id = self.allot_message(self.sendings.next());
         let (origin, ttl) = (self.own, self.config.ttl);
-        let envelope = Envelope { id, attempt: 0, key, origin, ttl, hops: 0, copies, body };
+        let envelope =
+            Envelope { id, attempt: 0, key, origin, ttl, hops: 0, copies, doubted: Vec::new(), body };
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
         let due = now.mono + self.config.message_timeout;
         self.sendings.insert(id, Sending::new(request, kind, again, retries, due));
@@ -323,8 +324,8 @@ impl Pastry {
         self.suspect(to);
         passage.tried.push(to);
         passage.tries += 1;
-        if !certain {
-            passage.doubt();
+        if !certain && !passage.doubt_of(to) {
+            return self.end(now, &passage.envelope, Outcome::Unknown, out);
         }
         if last && !certain {
             passage.perhaps = incarnation.map(|incarnation| (to, incarnation)).or(passage.perhaps);
@@ -354,11 +355,11 @@ impl Pastry {
         for relay in self.relays.drain(|relay| relay.to == id) {
             let Relay { mut passage, last, .. } = relay;
             passage.tries += 1;
-            if last && passage.envelope.copies != Copies::Many {
+            let can_be_told = passage.doubt_of(id);
+            if (last && passage.envelope.copies != Copies::Many) || !can_be_told {
                 self.end(now, &passage.envelope, Outcome::Unknown, out);
             } else {
                 self.counters.messages_rerouted += 1;
-                passage.doubt();
                 self.step(now, passage, Fresh::No, out);
             }
         }
@@ -493,8 +494,8 @@ impl Pastry {
         }
     }
 
-    /// What was not acknowledged in time. A message that may not be repeated stays for a while with a node of which it is not
-    /// known that it is dead: sent another way there would be two of it.
+    /// What was not acknowledged in time. A message that may not be repeated stays for a while with a node that answers when
+    /// it is asked: sent another way there would be two of it.
     fn overdue(&mut self, now: Now) -> Vec<Relay> {
         let (grace, pause) = (self.config.ack_timeout_min, self.grace);
         let (peers, counters, most) = (&self.peers, &mut self.counters, self.config.network_timeout);
@@ -502,7 +503,7 @@ impl Pastry {
         let expired = self.relays.expired(now.mono, grace, |relay| {
             let is_first = relay.due == relay.first_due;
             counters.messages_overdue += u64::from(is_first);
-            let lives = peers.get(relay.to).is_some() && now.mono.since(relay.first_due) < most;
+            let lives = !peers.suspected().contains(&relay.to) && now.mono.since(relay.first_due) < most;
             let stays = relay.passage.envelope.copies != Copies::Many && (is_first || lives);
             stays.then(|| {
                 slow.push(relay.to);

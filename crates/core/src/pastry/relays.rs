@@ -36,11 +36,22 @@ impl Passage {
         self.before.saturating_add(now.since(self.taken))
     }
 
-    /// A node that did not acknowledge it may have it all the same.
+    /// There may be another of it.
     pub(super) fn doubt(&mut self) {
         if self.envelope.copies == Copies::One {
             self.envelope.copies = Copies::Doubtful;
         }
+    }
+
+    /// A node that did not acknowledge it may have it all the same. False if there are too many of them.
+    pub(super) fn doubt_of(&mut self, node: Id) -> bool {
+        self.doubt();
+        let Envelope { copies, doubted, .. } = &mut self.envelope;
+        if *copies == Copies::Many || doubted.contains(&node) {
+            return true;
+        }
+        doubted.push(node);
+        doubted.len() <= Envelope::DOUBTED_MAX
     }
 }
 
@@ -257,7 +268,8 @@ mod tests {
         let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(0) };
         let body = Body::App { app: AppName::default(), ask: false, payload: Vec::new() };
         let (id, key, copies) = (MessageId(1), Id::MIN, Copies::One);
-        let envelope = Envelope { id, attempt: 0, key, origin, ttl: 1, hops: 0, copies, body };
+        let envelope =
+            Envelope { id, attempt: 0, key, origin, ttl: 1, hops: 0, copies, doubted: Vec::new(), body };
         let number = relays.next();
         let now = Instant::from_micros(at);
         let taken = Taken { stream: StreamId::opened(1), connected: true };

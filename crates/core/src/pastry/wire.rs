@@ -161,7 +161,8 @@ fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope
     bytes[42..].copy_from_slice(&envelope.key.number().to_be_bytes());
     w.bytes(&bytes);
     put_contact(w, &envelope.origin);
-    w.bytes(&[envelope.ttl, envelope.hops, envelope.copies as u8]);
+    w.bytes(&[envelope.ttl, envelope.hops, envelope.copies as u8, envelope.doubted.len() as u8]);
+    envelope.doubted.iter().for_each(|id| w.u128(id.number()));
     match &envelope.body {
         Body::Join => w.u8(0),
         Body::App { app, ask, payload } => {
@@ -348,8 +349,16 @@ fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {
         ttl: r.u8()?,
         hops: r.u8()?,
         copies: *Copies::ALL.get(usize::from(r.u8()?)).ok_or(DecodeError::Field("copies"))?,
+        doubted: doubted(r)?,
         body: body(r)?,
     })
+}
+
+fn doubted(r: &mut Reader<'_>) -> Result<Vec<Id>, DecodeError> {
+    match usize::from(r.u8()?) {
+        count if count > Envelope::DOUBTED_MAX => Err(DecodeError::Limit("doubted")),
+        count => (0..count).map(|_| r.u128().map(Id::new)).collect(),
+    }
 }
 
 fn body(r: &mut Reader<'_>) -> Result<Body, DecodeError> {

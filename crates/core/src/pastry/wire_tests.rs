@@ -78,17 +78,18 @@ fn any_body() -> impl Strategy<Value = Body> {
 
 fn any_envelope() -> impl Strategy<Value = Envelope> {
     let numbers = (any::<u128>(), any::<u8>(), any::<u128>(), any::<u8>(), any::<u8>(), 0..3_usize);
-    (numbers, any_contact(), any_body()).prop_map(|((id, attempt, key, ttl, hops, copies), origin, body)| {
-        Envelope {
-            id: MessageId(id),
-            attempt,
-            key: Id::new(key),
-            origin,
-            ttl,
-            hops,
-            copies: Copies::ALL[copies],
-            body,
-        }
+    let doubted = proptest::collection::vec(any::<u128>().prop_map(Id::new), 0..=Envelope::DOUBTED_MAX);
+    let parts = (numbers, any_contact(), doubted, any_body());
+    parts.prop_map(|((id, attempt, key, ttl, hops, copies), origin, doubted, body)| Envelope {
+        id: MessageId(id),
+        attempt,
+        key: Id::new(key),
+        origin,
+        ttl,
+        hops,
+        copies: Copies::ALL[copies],
+        doubted,
+        body,
     })
 }
 

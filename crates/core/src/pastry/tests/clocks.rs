@@ -47,6 +47,7 @@ fn route(rig: &mut Rig<Pastry>, number: u128, sent: Option<i64>) -> (u64, u64) {
         ttl: 9,
         hops: 1,
         copies: Copies::One,
+        doubted: Vec::new(),
         body: Body::App { app: AppName::default(), ask: false, payload: b"hi".to_vec() },
     };
     let now = rig.now.mono.as_micros();

@@ -52,6 +52,7 @@ fn message_to(key: u128) -> Message {
         ttl: 4,
         hops: 1,
         copies: Copies::One,
+        doubted: Vec::new(),
         body,
     };
     Message::Route { transmission: 3, sent: None, envelope }

@@ -38,6 +38,7 @@ fn doubtful(host: &Joiner, number: u128, age: Duration) -> Message {
         ttl: 9,
         hops: 3,
         copies: Copies::Doubtful,
+        doubted: Vec::new(),
         body: Body::App { app: AppName::default(), ask: false, payload: b"hi".to_vec() },
     };
     let clock = Pastry::clock(host.rig.now);
@@ -122,6 +123,17 @@ fn it_ends_as_unknown_if_its_origin_should_be_our_neighbour_and_is_not() {
     assert_eq!(outcomes(&said), [Outcome::Unknown], "there are two rings");
     assert_eq!(host.answer_probes(&said, &[contact(OWN + 500, 9)]), 1, "which meet by that");
     assert!(host.rig.machine.leaf_set().contains(Id::new(OWN + 500)));
+}
+
+#[test]
+fn it_ends_as_unknown_if_who_may_have_it_should_be_our_neighbour_and_is_not() {
+    let (mut host, neighbours) = settled();
+    let mut message = doubtful(&host, 7, SECOND);
+    if let Message::Route { envelope, .. } = &mut message {
+        envelope.doubted = vec![neighbours[0].id, Id::new(OWN + 3)];
+    }
+    host.hear(neighbours[2], &[message]);
+    assert_eq!(outcomes(&host.said()), [Outcome::Unknown], "another ring has an owner of its own");
 }
 
 #[test]

@@ -183,6 +183,7 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
             ttl: 9,
             hops,
             copies: Copies::Many,
+            doubted: Vec::new(),
             body: Body::Join,
         };
         let mut by_hand = Joiner { rig, streams: 1_000_000 };
@@ -468,6 +469,7 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
         ttl: 9,
         hops: 1,
         copies: Copies::One,
+        doubted: Vec::new(),
         body: Body::App { app: AppName::default(), ask: false, payload: b"early".to_vec() },
     };
     let clock = Pastry::clock(joiner.rig.now);
