@@ -88,17 +88,7 @@ impl Pastry {
 
     /// Sends the join message, whose key is the own id (P-28, PA-41).
     fn send_join(&mut self, now: Now, id: MessageId, through: SocketAddr, out: Out<'_, '_>) -> bool {
-        let envelope = Envelope {
-            id,
-            attempt: 0,
-            key: self.own.id,
-            origin: self.own,
-            ttl: self.config.ttl,
-            hops: 0,
-            copies: Copies::Many,
-            doubted: Vec::new(),
-            body: Body::Join,
-        };
+        let envelope = Envelope::new(id, self.own.id, self.own, self.config.ttl, Copies::Many, Body::Join);
         let transmission = UNTRACKED;
         self.send(now, through, &Message::Route { transmission, sent: None, envelope }, out).is_some()
     }
@@ -392,19 +382,8 @@ impl Pastry {
     /// If somebody lives elsewhere under the id of this one, it will object (PA-22).
     fn let_object(&mut self, now: Now, joiner: Contact, out: Out<'_, '_>) {
         let Some(known) = self.contact(joiner.id).filter(|known| known.addr != joiner.addr) else { return };
-        let (id, key) = (self.allot_message(NO_PLACE), joiner.id);
-        let (copies, body) = (Copies::Many, Body::Join);
-        let envelope = Envelope {
-            id,
-            attempt: 0,
-            key,
-            origin: joiner,
-            ttl: 1,
-            hops: 0,
-            copies,
-            doubted: Vec::new(),
-            body,
-        };
+        let id = self.allot_message(NO_PLACE);
+        let envelope = Envelope::new(id, joiner.id, joiner, 1, Copies::Many, Body::Join);
         let transmission = UNTRACKED;
         self.send(now, known.addr, &Message::Route { transmission, sent: None, envelope }, out);
     }

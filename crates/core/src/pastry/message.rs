@@ -237,6 +237,12 @@ pub struct Envelope {
 impl Envelope {
     /// How many nodes may have it before nobody can tell what became of it.
     pub const DOUBTED_MAX: usize = 4;
+
+    /// A message at its origin, sent for the first time.
+    #[must_use]
+    pub fn new(id: MessageId, key: Id, origin: Contact, ttl: u8, copies: Copies, body: Body) -> Self {
+        Self { id, attempt: 0, key, origin, ttl, hops: 0, copies, doubted: Vec::new(), body }
+    }
 }
 
 /// What a routed message is.

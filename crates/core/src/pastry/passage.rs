@@ -53,9 +53,7 @@ impl Pastry {
         let once = retries == 0 && kind == Kind::Message;
         let copies = if once { Copies::One } else { Copies::Many };
         let id = self.allot_message(self.sendings.next());
-        let (origin, ttl) = (self.own, self.config.ttl);
-        let envelope =
-            Envelope { id, attempt: 0, key, origin, ttl, hops: 0, copies, doubted: Vec::new(), body };
+        let envelope = Envelope::new(id, key, self.own, self.config.ttl, copies, body);
         let again = (retries > 0).then(|| Box::new(envelope.clone()));
         let due = now.mono + self.config.message_timeout;
         self.sendings.insert(id, Sending::new(request, kind, again, retries, due));

@@ -268,8 +268,7 @@ mod tests {
         let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), incarnation: Incarnation(0) };
         let body = Body::App { app: AppName::default(), ask: false, payload: Vec::new() };
         let (id, key, copies) = (MessageId(1), Id::MIN, Copies::One);
-        let envelope =
-            Envelope { id, attempt: 0, key, origin, ttl: 1, hops: 0, copies, doubted: Vec::new(), body };
+        let envelope = Envelope::new(id, key, origin, 1, copies, body);
         let number = relays.next();
         let now = Instant::from_micros(at);
         let taken = Taken { stream: StreamId::opened(1), connected: true };
