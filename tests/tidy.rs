@@ -13,6 +13,10 @@ mod lessons;
 mod links;
 #[path = "tidy/manifests.rs"]
 mod manifests;
+#[path = "tidy/prose.rs"]
+mod prose;
+#[path = "tidy/walls.rs"]
+mod walls;
 #[path = "tidy/words.rs"]
 mod words;
 
@@ -56,6 +60,18 @@ fn the_tree_is_tidy() {
     }
     problems.extend(layout::check(&files));
     problems.extend(lessons::check(&files));
+    problems.extend(walls::check(&files));
+    problems.extend(prose::check(&files));
     let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert!(problems.is_empty(), "{} to tidy up:\n{}", list.len(), list.join("\n"));
+}
+
+/// Prints the table of machines and the counts of words and sentences: `cargo test --test tidy -- --nocapture counts`.
+#[test]
+#[allow(clippy::print_stdout, reason = "the table is for people")]
+fn counts_of_walls_and_prose() {
+    let files = source::files(&source::root());
+    let (walls, prose) = (walls::report(&files), prose::counts(&files));
+    assert!(walls.lines().count() > 2 && prose.contains("area "), "there is something to count");
+    println!("{walls}\n\n{prose}");
 }

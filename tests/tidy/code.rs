@@ -9,6 +9,22 @@ const FILE_LINES_MAX: usize = 600;
 /// The ceiling of a function: one screen.
 const FUNCTION_LINES_MAX: usize = 70;
 
+/// Files and functions that are still too long, each with a ceiling of its own that may only fall.
+const TOO_LONG: &[(&str, usize, usize)] = &[
+    ("crates/annulus/src/node/builder.rs", 600, 76),
+    ("crates/cli/src/agent/http/mesh.rs", 730, 70),
+    ("crates/core/src/w3w/commands.rs", 600, 88),
+    ("crates/core/src/w3w/delivery/mod.rs", 600, 74),
+    ("crates/core/src/w3w/form.rs", 600, 78),
+    ("crates/core/src/w3w/forward/mod.rs", 619, 70),
+    ("crates/core/src/w3w/mod.rs", 637, 70),
+    ("crates/core/src/w3w/tests/messages.rs", 603, 70),
+];
+
+/// Tests whose subject is a kernel that is watched for some time.
+const WATCHES_A_KERNEL: [&str; 2] =
+    ["crates/net/tests/driver/watched.rs", "crates/net/tests/truths/kernel.rs"];
+
 /// Code that is not finished.
 const UNFINISHED: [&str; 3] = ["todo!", "unimplemented!", "dbg!"];
 
@@ -21,7 +37,8 @@ pub(crate) fn check(file: &SourceFile) -> Vec<Problem> {
     let regions = test_regions(&masked);
     for (line, code) in (1..).zip(masked.lines()) {
         let in_test = file.is_test() || regions.iter().any(|region| region.contains(&line));
-        let may_sleep = !in_test || file.path.ends_with(THE_ONE_SLEEP);
+        let may_sleep =
+            !in_test || file.path.ends_with(THE_ONE_SLEEP) || WATCHES_A_KERNEL.contains(&file.path.as_str());
         let found = line_problems(code, in_test, may_sleep).into_iter();
         problems.extend(found.map(|what| Problem::new(&file.path, line, what)));
     }
@@ -31,21 +48,23 @@ pub(crate) fn check(file: &SourceFile) -> Vec<Problem> {
 fn ceilings(file: &SourceFile, masked: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     let lines = file.text.lines().count();
-    if lines > FILE_LINES_MAX {
-        let what =
-            format!("the file has {lines} lines, {FILE_LINES_MAX} is the ceiling: give a noun its own file");
-        problems.push(Problem::new(&file.path, FILE_LINES_MAX + 1, what));
+    let own = TOO_LONG.iter().find(|(path, ..)| *path == file.path);
+    let (file_max, function_max) =
+        own.map_or((FILE_LINES_MAX, FUNCTION_LINES_MAX), |(_, file, function)| (*file, *function));
+    if lines > file_max {
+        let what = format!("the file has {lines} lines, {file_max} is the ceiling: give a noun its own file");
+        problems.push(Problem::new(&file.path, file_max + 1, what));
     }
-    for function in functions(masked).iter().filter(|function| function.length() > FUNCTION_LINES_MAX) {
+    for function in functions(masked).iter().filter(|function| function.length() > function_max) {
         let (name, length) = (&function.name, function.length());
-        let what = format!("`{name}` has {length} lines, {FUNCTION_LINES_MAX} is the ceiling: split it");
+        let what = format!("`{name}` has {length} lines, {function_max} is the ceiling: split it");
         problems.push(Problem::new(&file.path, *function.lines.start(), what));
     }
     problems
 }
 
 /// Where tests that run real processes have their pause between two looks; the others call that.
-const THE_ONE_SLEEP: &str = "crates/annulus/tests/common/mod.rs";
+const THE_ONE_SLEEP: &str = "crates/cli/tests/common/mod.rs";
 
 fn line_problems(code: &str, in_test: bool, may_sleep: bool) -> Vec<String> {
     let mut problems = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use annulus::core::Id;
-use annulus::core::pastry::{AppName, Application, Config, Passing, Verdict};
+use annulus::core::pastry::{AppName, Application, Config, Forward, Passing};
 use annulus::{Inbox, Options, Router};
 
 /// Counts the messages that pass a node.
@@ -19,9 +19,9 @@ use annulus::{Inbox, Options, Router};
 struct Passed(AtomicUsize);
 
 impl Application for Passed {
-    fn forward(&self, _: &Passing<'_>) -> Verdict {
+    fn forward(&self, _: &Passing<'_>) -> Forward {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Verdict::Forward
+        Forward::Continue
     }
 }
 
@@ -40,13 +40,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let application: Arc<dyn Application> = passed.clone();
         let node = Router::start_with(config, vec![(app.clone(), application)], Options::default())?;
         node.joined().await?;
-        tokio::spawn(keep(node.clone(), node.inbox(&app)));
+        tokio::spawn(keep(node.inbox(&app).await?));
         nodes.push(node);
     }
 
     for (name, number) in [("Ada", "1815"), ("Grace", "1906"), ("Barbara", "1939")] {
         let entry = format!("{name}={number}");
-        let kept = nodes[0].route_with_retries(&app, Id::from_text(name), entry, 2).await?;
+        let kept = nodes[0].route(&app, Id::from_text(name), entry).await?;
         println!("{name} is kept at {} after {} steps", kept.by.addr, kept.hops);
     }
     for name in ["Barbara", "Ada", "Nobody"] {
@@ -58,16 +58,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// The part of the book that a node owns.
-async fn keep(node: Router, mut inbox: Inbox) {
+async fn keep(mut inbox: Inbox) {
     let mut book = BTreeMap::new();
     while let Some(message) = inbox.next().await {
         let text = String::from_utf8_lossy(&message.payload).into_owned();
-        if message.ask {
-            let number = book.get(&text).map_or("not in the book", String::as_str);
-            // Who asked may have given up.
-            let _ = node.answer(message.id, number).await;
+        let settled = if message.wants_answer {
+            message.answer(book.get(&text).map_or("not in the book", String::as_str)).await
         } else if let Some((name, number)) = text.split_once('=') {
             book.insert(name.to_owned(), number.to_owned());
-        }
+            message.accept().await
+        } else {
+            message.refuse("not an entry").await
+        };
+        // The sender may have given up.
+        drop(settled);
     }
 }

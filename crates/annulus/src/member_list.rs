@@ -1,15 +1,23 @@
 //! Who is alive, for applications: a member of a group on real sockets.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use annulus_core::Id;
-use annulus_core::swim::{Command, Config, ConfigError, Info, MemberStatus, Node, Reply, Swim, UDP};
-use annulus_net::{Counters, Ended, Events, Handle, Options, Stopped};
+use annulus_core::swim::{
+    Command, Config, ConfigError, Handler, Info, MemberStatus, Node, Reply, Swim, Tags, TagsError, UDP,
+};
+use annulus_net::{Counters, Ended, Options, Stopped};
 
+use crate::channel::{Channel, ServiceEvents};
+use crate::member::{Member, MemberEvents};
+use crate::router::RouteError;
 use crate::start::{self, StartError};
+use crate::tags_file::TagChanges;
 
-/// A member of a group: who else is there, and what is to be told to everybody.
+/// A member of a group: it lists the other members and broadcasts to them.
 ///
 /// It is cheap to clone. When the last clone is dropped the node says goodbye to the group and ends.
 ///
@@ -48,31 +56,81 @@ use crate::start::{self, StartError};
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemberList {
-    handle: Handle<Swim>,
+    channel: Channel<Swim>,
     addr: SocketAddr,
 }
 
 impl MemberList {
-    /// Binds the socket and starts the failure detector (S-126, S-132): on the tokio runtime that this is called in.
+    /// Binds the socket and starts the failure detector on the current tokio runtime (S-126, S-132).
     /// With [`Options::with_store`] the known members outlive the process.
     ///
     /// # Errors
     /// If the settings cannot work, or the address or the store cannot be used.
     pub fn start(config: &Config, options: Options) -> Result<Self, MembersError> {
-        let handle = start::spawn(Swim::new(config, start::seed()?)?, options)?;
-        let addr = handle.bound().socket(UDP).unwrap_or(config.bind);
-        Ok(Self { handle, addr })
+        Self::start_with(config, Vec::new(), options)
     }
 
-    /// Tells something to the application of every member (S-127). Waits while too much waits to be sent.
+    /// The same, with handlers that see every message before the protocol does, in this order (S-9, S-108).
+    ///
+    /// ```
+    /// use annulus::core::Id;
+    /// use annulus::core::swim::{Config, Handler, Member, Message, Next, Preset, Verdict};
+    /// use annulus::{MemberList, Options};
+    ///
+    /// /// Takes no events from members whose metadata does not begin with `ops`.
+    /// #[derive(Clone, Debug)]
+    /// struct OnlyOperators;
+    ///
+    /// impl Handler for OnlyOperators {
+    ///     fn handle(&mut self, message: &Message<'_>, member: Option<&Member>, next: Next<'_>) -> Verdict {
+    ///         let is_operator = member.is_some_and(|member| member.contents().meta().starts_with(b"ops"));
+    ///         match message {
+    ///             Message::User { .. } if !is_operator => Verdict::Refused,
+    ///             _ => next.handle(message, member),
+    ///         }
+    ///     }
+    ///
+    ///     fn boxed(&self) -> Box<dyn Handler> {
+    ///         Box::new(self.clone())
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// let config = Config { bind: "127.0.0.1:0".parse()?, ..Config::new(Id::from_uuid([3; 16]), Preset::Local) };
+    /// let members = MemberList::start_with(&config, vec![Box::new(OnlyOperators)], Options::default())?;
+    /// members.stop().await;
+    /// # Ok(()) }) }
+    /// ```
     ///
     /// # Errors
-    /// If it does not fit a packet, or the node has ended or does not detect.
+    /// As [`MemberList::start`].
+    pub fn start_with(
+        config: &Config,
+        handlers: Vec<Box<dyn Handler>>,
+        options: Options,
+    ) -> Result<Self, MembersError> {
+        let mut swim = Swim::new(config, start::seed()?)?;
+        handlers.into_iter().for_each(|handler| swim.use_handler(handler));
+        let handle = start::spawn(swim, options)?;
+        let addr = handle.bound().socket(UDP).unwrap_or(config.bind);
+        Ok(Self { channel: Channel::Alone(handle), addr })
+    }
+
+    /// The view of a part of a node.
+    pub(crate) const fn within(channel: Channel<Swim>, addr: SocketAddr) -> Self {
+        Self { channel, addr }
+    }
+
+    /// Sends a user message to every member (S-127). It waits while the send queue is full.
+    ///
+    /// # Errors
+    /// If the message does not fit a packet, the node has ended, or its failure detector is paused.
     pub async fn broadcast(&self, data: impl Into<Vec<u8>>) -> Result<(), MembersError> {
         self.done(Command::Broadcast { data: data.into(), wait: true }).await
     }
 
-    /// The same, but does not wait.
+    /// As [`MemberList::broadcast`], but without waiting.
     ///
     /// # Errors
     /// As [`MemberList::broadcast`], and [`MembersError::Full`] if too much waits to be sent.
@@ -99,12 +157,51 @@ impl MemberList {
         self.list(false).await
     }
 
-    /// The same, and those who died or left and are not forgotten yet.
+    /// The channel to the machine.
+    pub(crate) const fn channel(&self) -> &Channel<Swim> {
+        &self.channel
+    }
+
+    /// As [`MemberList::members`], plus the failed and left members of the last [`Config::keep_failed`], with time and
+    /// reporter.
     ///
     /// # Errors
     /// If the node has ended.
     pub async fn all_members(&self) -> Result<Vec<MemberStatus>, MembersError> {
         self.list(true).await
+    }
+
+    /// All known members with name, tags and state: the live ones, or with `all` also those who failed or left.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn snapshot(&self, all: bool) -> Result<Vec<Member>, MembersError> {
+        Ok(self.list(all).await?.into_iter().map(Member::from).collect())
+    }
+
+    /// The members of this name, those who failed or left among them; the live ones come first. Names need not be unique.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn by_name(&self, name: &str) -> Result<Vec<Member>, MembersError> {
+        let mut found = self.snapshot(true).await?;
+        found.retain(|member| member.name == name);
+        found.sort_by_key(|member| !member.state.is_live());
+        Ok(found)
+    }
+
+    /// The member with this id, also if it failed or left.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn by_id(&self, id: Id) -> Result<Option<Member>, MembersError> {
+        Ok(self.snapshot(true).await?.into_iter().find(|member| member.id == id))
+    }
+
+    /// The changes of members from here on, as a stream that carries members.
+    #[must_use]
+    pub fn member_events(&self) -> MemberEvents {
+        MemberEvents::new(self.clone(), self.events())
     }
 
     /// How many members live, as far as this node knows (S-130).
@@ -118,7 +215,7 @@ impl MemberList {
         }
     }
 
-    /// Changes what this node tells of itself, and tells it (S-131).
+    /// Replaces the metadata of this node and broadcasts it (S-131).
     ///
     /// # Errors
     /// If it is too large, or the node has ended.
@@ -126,7 +223,46 @@ impl MemberList {
         self.done(Command::SetMeta { meta: meta.into() }).await
     }
 
-    /// Tells everybody how this node is; returns when the first member was told (S-134). `None` waits for ever.
+    /// The tags of this node.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn tags(&self) -> Result<BTreeMap<String, String>, MembersError> {
+        Ok(Tags::decode(&self.local_node().await?.meta).unwrap_or_default().tags)
+    }
+
+    /// Changes the tags of this node and broadcasts them; the tags as they are then. A tag that is both set and removed is
+    /// removed. A node with a data directory has the change after a restart, too.
+    ///
+    /// # Errors
+    /// [`MembersError::Tags`] if they cannot be sent, [`MembersError::TagsNotKept`] if the disk does not take them.
+    pub async fn change_tags(
+        &self,
+        set: BTreeMap<String, String>,
+        remove: &[String],
+    ) -> Result<BTreeMap<String, String>, MembersError> {
+        if let Some(key) = set.keys().find(|key| key.is_empty() || key.contains('=')) {
+            return Err(MembersError::BadTag(key.clone()));
+        }
+        // One change at a time: each begins with the tags that the one before it has left.
+        let kept = match self.channel.node() {
+            Some(node) => Some(node.tags_file().lock().await),
+            None => None,
+        };
+        let mut tags = Tags::decode(&self.local_node().await?.meta).unwrap_or_default();
+        let mut change = TagChanges::default();
+        change.change(set, remove);
+        change.apply(&mut tags.tags);
+        self.set_meta(tags.encode()?).await?;
+        if let Some(file) = kept.as_deref().cloned().filter(|_| change != TagChanges::default()) {
+            let keep = move || file.write(&file.read().then(change));
+            let kept = tokio::task::spawn_blocking(keep).await.unwrap_or_else(|error| Err(error.into()));
+            kept.map_err(MembersError::TagsNotKept)?;
+        }
+        Ok(tags.tags)
+    }
+
+    /// Broadcasts the state of this node. Returns when it was sent to a first member (S-134). `None` is no timeout.
     ///
     /// # Errors
     /// If nobody could be told in time, or the node has ended or does not detect.
@@ -134,8 +270,8 @@ impl MemberList {
         self.done(Command::Update { timeout }).await
     }
 
-    /// Joins a group through any of these; returns when all were written to (S-135). Who answers is told as
-    /// [`Event::Joined`](annulus_core::swim::Event::Joined), who does not as
+    /// Sends a Join to these addresses and returns (S-135). An address that answers gives
+    /// [`Event::Joined`](annulus_core::swim::Event::Joined), any other
     /// [`Event::JoinFailed`](annulus_core::swim::Event::JoinFailed).
     ///
     /// # Errors
@@ -147,7 +283,7 @@ impl MemberList {
         }
     }
 
-    /// Says goodbye; returns when the first member was told (S-136). `None` waits for ever.
+    /// Leaves the group. Returns when a first member was sent the notice (S-136). `None` is no timeout.
     ///
     /// # Errors
     /// If nobody could be told in time, or the node has ended or does not detect.
@@ -155,12 +291,20 @@ impl MemberList {
         self.done(Command::Leave { timeout }).await
     }
 
-    /// Takes a node that will not come back for one that left. If it lives, it contradicts.
+    /// Marks a failed member as left. A member that is alive refutes it.
     ///
     /// # Errors
     /// If it is not known, or the node has ended.
     pub async fn force_leave(&self, id: Id) -> Result<(), MembersError> {
-        self.done(Command::ForceLeave { id }).await
+        self.done(Command::ForceLeave { id, prune: false }).await
+    }
+
+    /// As [`MemberList::force_leave`], and forgets the member: this node no longer lists, probes or stores it.
+    ///
+    /// # Errors
+    /// If it is not known, or the node has ended.
+    pub async fn prune(&self, id: Id) -> Result<(), MembersError> {
+        self.done(Command::ForceLeave { id, prune: true }).await
     }
 
     /// The round-trip time to a member, or between any two; `None` if nothing is known of it yet.
@@ -174,7 +318,7 @@ impl MemberList {
         }
     }
 
-    /// How this node is.
+    /// The state of this node: incarnation, health, queue lengths.
     ///
     /// # Errors
     /// If it has ended.
@@ -185,7 +329,7 @@ impl MemberList {
         }
     }
 
-    /// Detects failures no longer, without a goodbye (S-133); [`MemberList::resume`] goes on.
+    /// Pauses the failure detector without leaving the group (S-133); [`MemberList::resume`] restarts it.
     ///
     /// # Errors
     /// If the node has ended.
@@ -203,13 +347,13 @@ impl MemberList {
 
     /// Ends the node in good order: it says goodbye, unless the configuration says otherwise, and its port is free.
     pub async fn stop(&self) -> Ended {
-        self.handle.stop().await
+        self.channel.stop().await
     }
 
     /// Subscribes to what happens from here on (S-125).
     #[must_use]
-    pub fn events(&self) -> Events<Swim> {
-        self.handle.events()
+    pub fn events(&self) -> ServiceEvents<Swim> {
+        self.channel.events()
     }
 
     /// Where this node really listens.
@@ -223,7 +367,7 @@ impl MemberList {
     /// # Errors
     /// If the node has ended.
     pub async fn counters(&self) -> Result<Counters, MembersError> {
-        Ok(self.handle.counters().await?)
+        Ok(self.channel.counters().await?)
     }
 
     async fn list(&self, all: bool) -> Result<Vec<MemberStatus>, MembersError> {
@@ -241,12 +385,13 @@ impl MemberList {
     }
 
     async fn ask(&self, command: Command) -> Result<Reply, MembersError> {
-        Ok(self.handle.command(command).await?)
+        Ok(self.channel.command(command).await?)
     }
 }
 
-/// Why a [`MemberList`] could not do it.
+/// The error of a [`MemberList`] method.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MembersError {
     /// The settings cannot work.
     #[error(transparent)]
@@ -265,7 +410,7 @@ pub enum MembersError {
     /// Too much waits to be sent.
     #[error("too many messages wait to be sent: try again later, or use `broadcast`, which waits")]
     Full,
-    /// Nobody was told in time; it is still on its way.
+    /// The timeout passed before a member was sent the update; it stays in the queue.
     #[error("nobody could be told in time: it is still on its way")]
     TimedOut,
     /// None of the addresses can be joined.
@@ -277,6 +422,29 @@ pub enum MembersError {
     /// No such member is known.
     #[error("no such member is known")]
     NoSuchMember,
+    /// Several members have the name.
+    #[error("{} members have the name {name:?}: give the id of one", .ids.len())]
+    AmbiguousName {
+        /// The name.
+        name: String,
+        /// The members.
+        ids: Vec<Id>,
+    },
+    /// This node does not run `route`, which carries messages to one member.
+    #[error("messages to one member travel over `route`: let the node run it")]
+    NeedsRoute,
+    /// The member did not accept the message.
+    #[error("the member did not accept it: {0}")]
+    NotDelivered(#[source] Box<RouteError>),
+    /// It is no key of a tag.
+    #[error("{0:?} is no key of a tag")]
+    BadTag(String),
+    /// The tags cannot be sent to others.
+    #[error(transparent)]
+    Tags(#[from] TagsError),
+    /// The tags are changed, but not on the disk.
+    #[error("the tags are changed, but a restart would lose them: {0}")]
+    TagsNotKept(#[source] io::Error),
     /// The detector is paused.
     #[error("the failure detector is paused: `resume` it first")]
     Paused,
@@ -286,6 +454,16 @@ pub enum MembersError {
     /// The node has ended, or was told to while this waited.
     #[error("the node has ended: start it again")]
     Stopped,
+}
+
+impl MembersError {
+    /// The error of a message to one member.
+    pub(crate) fn not_delivered(error: RouteError) -> Self {
+        match error {
+            RouteError::Stopped => Self::Stopped,
+            other => Self::NotDelivered(Box::new(other)),
+        }
+    }
 }
 
 impl From<Stopped> for MembersError {

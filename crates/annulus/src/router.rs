@@ -2,24 +2,34 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annulus_core::Id;
 use annulus_core::pastry::{
-    AppName, Application, Command, Config, ConfigError, Contact, Event, Failure, MessageId, Pastry, PathStep,
-    Reply, TCP, Tables,
+    AppName, Application, Command, Config, Contact, Event, KeyRange, MessageId, Outcome, Pastry, PathStep,
+    Reply, TCP, Tables, Verdict,
 };
-use annulus_net::{Counters, Ended, Events, Handle, Options, Stopped};
+use annulus_net::{Counters, Ended, Options};
 
-use crate::start::{self, StartError};
+mod error;
+mod inbox;
+mod serve;
 
-/// A node of a ring: it gets messages to the owner of a key, and owns keys itself.
+pub use error::RouteError;
+pub use inbox::{Arrival, Inbox};
+pub use serve::{Limits, Request, Serve, Server};
+
+use crate::channel::{Channel, ServiceEvent, ServiceEvents};
+use crate::start;
+
+/// A node of a Pastry ring: it routes messages to the owners of keys, and owns keys itself.
 ///
 /// It is cheap to clone. When the last clone is dropped the node says goodbye to the ring and ends.
 ///
 /// ```
 /// use annulus::core::Id;
-/// use annulus::core::pastry::{AppName, Config};
-/// use annulus::{Options, Router};
+/// use annulus::core::pastry::{AppName, Config, Verdict};
+/// use annulus::{Limits, Options, Router};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -32,73 +42,69 @@ use crate::start::{self, StartError};
 /// let blue = node("127.0.0.2:0", 9 << 120, vec![red.addr()])?;
 /// blue.joined().await?;
 ///
-/// // A message arrives at the node whose id is closest to its key.
+/// // An application takes messages: it says for each whether it has it, and may answer.
 /// let app = AppName::default();
-/// let mut inbox = blue.inbox(&app);
-/// let delivered = red.route_with_retries(&app, Id::new(8 << 120), "hello", 2).await?;
-/// assert_eq!(delivered.by.id, Id::new(9 << 120));
-/// assert_eq!(inbox.next().await.map(|message| message.payload), Some(b"hello".to_vec()));
-///
-/// // A question is answered by the owner's application.
-/// let asking = tokio::spawn({
-///     let (red, app) = (red.clone(), app.clone());
-///     async move { red.ask(&app, Id::new(8 << 120), "which colour?").await }
+/// let server = blue.serve(&app, Limits::default(), |request| async move {
+///     match &request.payload[..] {
+///         b"which colour?" => Verdict::Answer(b"blue".to_vec()),
+///         _ => Verdict::Accept,
+///     }
 /// });
-/// let question = inbox.next().await.expect("it is asked");
-/// blue.answer(question.id, "blue").await?;
-/// assert_eq!(asking.await??.payload, b"blue");
+/// let _server = server.await?;
+///
+/// // A message arrives at the node whose id is closest to its key. "Delivered" is what the application said.
+/// let key = Id::new(8 << 120);
+/// assert_eq!(red.route(&app, key, "hello").await?.by.id, Id::new(9 << 120));
+/// assert_eq!(red.ask(&app, key, "which colour?").await?.payload, b"blue");
 /// # Ok(()) }) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Router {
-    handle: Handle<Pastry>,
+    channel: Channel<Pastry>,
     addr: SocketAddr,
 }
 
-/// A message that arrived.
+/// A message that an application accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Delivered {
     /// Where.
     pub by: Contact,
-    /// After how many steps.
+    /// After how many hops.
     pub hops: u8,
+    /// Whether the application has stored it and will handle it later.
+    pub is_kept: bool,
 }
 
 /// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Answer {
-    /// Who answers.
+    /// The node that answers.
     pub by: Contact,
-    /// After how many steps the question was there.
+    /// After how many hops the question was there.
     pub hops: u8,
     /// The answer.
     pub payload: Vec<u8>,
 }
 
-/// A message delivered here (N-7).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// Its number; for [`Router::answer`].
-    pub id: MessageId,
-    /// Its key.
-    pub key: Id,
-    /// Who sent it.
-    pub origin: Contact,
-    /// What.
-    pub payload: Vec<u8>,
-    /// After how many steps.
-    pub hops: u8,
-    /// Whether the sender waits for an answer.
-    pub ask: bool,
+/// How a message is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendOptions {
+    /// Whether the router retries only after an attempt that certainly reached no application. Then no application gets
+    /// it twice, but [`RouteError::Unknown`] is more frequent in faults.
+    pub once: bool,
+    /// The deadline for the outcome; `None` is `message_timeout` of the configuration.
+    pub deadline: Option<Duration>,
 }
 
 impl Router {
-    /// How often a question is put again, by another way, when no answer comes.
-    pub const RETRIES: u8 = 2;
-
-    /// Binds the sockets and starts the node: on the tokio runtime that this is called in. Without seeds it is the first
-    /// of its ring, else it joins; [`Router::joined`] waits for that. With [`Options::with_store`] it comes back under a
-    /// new incarnation after a restart.
+    /// Binds the sockets and starts the node on the current tokio runtime. A node without seeds is the first of its
+    /// ring; any other joins, and [`Router::joined`] waits for that. With [`Options::with_store`] a restarted node has
+    /// a new generation.
+    ///
+    /// The applications of this node are those with a live [`Server`] or [`Inbox`]. The router ignores `applications`
+    /// of the configuration.
     ///
     /// # Errors
     /// If the settings cannot work, or the address or the store cannot be used.
@@ -106,8 +112,8 @@ impl Router {
         Self::start_with(config, Vec::new(), options)
     }
 
-    /// The same, with applications that decide about the messages that pass (N-8): each is called at every node on the
-    /// way, the first and the last included, and says whether a message goes on, is rewritten, goes elsewhere or ends.
+    /// As [`Router::start`], with applications that decide about passing messages (N-8). Every node on the path calls
+    /// its application, the first and the last included.
     ///
     /// # Errors
     /// As [`Router::start`].
@@ -117,13 +123,18 @@ impl Router {
         options: Options,
     ) -> Result<Self, RouteError> {
         let bind = config.bind;
-        let mut machine = Pastry::new(config, start::seed()?)?;
+        let mut machine = Pastry::new(Config { applications: Vec::new(), ..config }, start::seed()?)?;
         for (name, application) in applications {
             machine = machine.with_application(name, application);
         }
         let handle = start::spawn(machine, options)?;
         let addr = handle.bound().listener(TCP).unwrap_or(bind);
-        Ok(Self { handle, addr })
+        Ok(Self { channel: Channel::Alone(handle), addr })
+    }
+
+    /// The view of a part of a node.
+    pub(crate) const fn within(channel: Channel<Pastry>, addr: SocketAddr) -> Self {
+        Self { channel, addr }
     }
 
     /// Waits until the node has found its place: from then on it delivers.
@@ -143,63 +154,101 @@ impl Router {
         Err(RouteError::Stopped)
     }
 
-    /// Sends a message to the owner of a key (N-6); returns when it was delivered. It is delivered at most once,
-    /// whatever happens.
+    /// Sends a message to the owner of a key (N-6). Returns when an application there has accepted it. The router
+    /// retransmits it over other paths, under the same id, until the outcome is known or the deadline has passed.
     ///
     /// # Errors
-    /// [`RouteError::Failed`] if it was certainly not delivered, [`RouteError::Unknown`] if that is not known.
+    /// [`RouteError::Refused`] if the application refused it, [`RouteError::Failed`] if no application saw it,
+    /// [`RouteError::Unknown`] if the deadline passed.
     pub async fn route(
         &self,
         app: &AppName,
         key: Id,
         payload: impl Into<Vec<u8>>,
     ) -> Result<Delivered, RouteError> {
-        self.route_with_retries(app, key, payload, 0).await
+        self.route_with(app, key, payload, SendOptions::default()).await
     }
 
-    /// The same, but it is sent again so often, by another way, when no receipt comes. It is delivered again if its owner
-    /// died after delivering it.
+    /// [`Router::route`] under the name that reads well behind [`Node::route`](crate::Node::route).
     ///
     /// # Errors
     /// As [`Router::route`].
-    pub async fn route_with_retries(
+    pub async fn send(
         &self,
         app: &AppName,
         key: Id,
         payload: impl Into<Vec<u8>>,
-        retries: u8,
     ) -> Result<Delivered, RouteError> {
-        let command = Command::Route { app: app.clone(), key, payload: payload.into(), retries };
-        match self.command(command).await? {
-            Reply::Delivered { by, hops } => Ok(Delivered { by, hops }),
-            other => Err(refused(&other)),
-        }
+        self.route(app, key, payload).await
     }
 
-    /// Asks the owner of a key; its application's [answer](Router::answer) comes straight back. An application may see
-    /// the question more than once.
+    /// The same, with options.
     ///
     /// # Errors
-    /// As [`Router::route`]; [`Failure::NoAnswer`] if the application gave none in time.
+    /// As [`Router::route`].
+    pub async fn route_with(
+        &self,
+        app: &AppName,
+        key: Id,
+        payload: impl Into<Vec<u8>>,
+        SendOptions { once, deadline }: SendOptions,
+    ) -> Result<Delivered, RouteError> {
+        let (app, payload) = (app.clone(), payload.into());
+        let command = Command::Route { app, key, payload, once, wants_answer: false, deadline };
+        Ok(self.outcome(command).await?.0)
+    }
+
+    /// Asks the owner of a key; the answer of its application comes straight back. An application may see the question
+    /// more than once.
+    ///
+    /// # Errors
+    /// As [`Router::route`].
     pub async fn ask(
         &self,
         app: &AppName,
         key: Id,
         payload: impl Into<Vec<u8>>,
     ) -> Result<Answer, RouteError> {
-        let (app, payload, retries) = (app.clone(), payload.into(), Self::RETRIES);
-        match self.command(Command::Ask { app, key, payload, retries }).await? {
-            Reply::Answered { by, hops, payload } => Ok(Answer { by, hops, payload }),
-            other => Err(refused(&other)),
-        }
+        let (app, payload) = (app.clone(), payload.into());
+        let command = Command::Route { app, key, payload, once: false, wants_answer: true, deadline: None };
+        let (Delivered { by, hops, .. }, answer) = self.outcome(command).await?;
+        Ok(Answer { by, hops, payload: answer.unwrap_or_default() })
     }
 
-    /// Answers a question that arrived here.
+    /// Sends a message to one node, whatever keys it owns.
     ///
     /// # Errors
-    /// [`RouteError::NoSuchQuestion`] if it was answered, or nobody waits any more.
-    pub async fn answer(&self, question: MessageId, payload: impl Into<Vec<u8>>) -> Result<(), RouteError> {
-        self.done(Command::Answer { id: question, payload: payload.into() }).await
+    /// As [`Router::route`]; it fails if there is no such node.
+    pub async fn send_to(
+        &self,
+        app: &AppName,
+        node: Id,
+        payload: impl Into<Vec<u8>>,
+        SendOptions { once, deadline }: SendOptions,
+    ) -> Result<Delivered, RouteError> {
+        let (app, payload) = (app.clone(), payload.into());
+        let command = Command::SendTo { app, node, payload, once, wants_answer: false, deadline };
+        Ok(self.outcome(command).await?.0)
+    }
+
+    /// Serves an application: calls `handler` for every message and sends its verdict to the origin. The service begins
+    /// when this is awaited, and ends when the [`Server`] is dropped. An application has one server or inbox at a time; a
+    /// second one is [`RouteError::AlreadyServed`].
+    pub fn serve<H, F>(&self, app: &AppName, limits: Limits, handler: H) -> Serve<H>
+    where
+        H: Fn(Request) -> F + Send + Sync + 'static,
+        F: Future<Output = Verdict> + Send + 'static,
+    {
+        Serve::new(self.channel.clone(), app.clone(), limits, handler)
+    }
+
+    /// The new messages for an application, for a program that pulls them. [`Arrival::accept`], [`Arrival::answer`] or
+    /// [`Arrival::refuse`] settles each.
+    ///
+    /// # Errors
+    /// [`RouteError::AlreadyServed`] if the application has a server or an inbox; or if the node has ended.
+    pub async fn inbox(&self, app: &AppName) -> Result<Inbox, RouteError> {
+        Inbox::open(self.channel.clone(), app.clone()).await
     }
 
     /// The way to a key, step by step; its owner is the last.
@@ -209,7 +258,49 @@ impl Router {
     pub async fn path(&self, key: Id) -> Result<Vec<PathStep>, RouteError> {
         match self.command(Command::Trace { key }).await? {
             Reply::Path(path) => Ok(path),
-            other => Err(refused(&other)),
+            other => Err(error::refused(other)),
+        }
+    }
+
+    /// The node that owns a key: the end of the path to it.
+    ///
+    /// # Errors
+    /// As [`Router::route`].
+    pub async fn owner(&self, key: Id) -> Result<Contact, RouteError> {
+        let path = self.path(key).await?;
+        path.last().map(|step| step.contact).ok_or(RouteError::Stopped)
+    }
+
+    /// The nodes closest to a key, closest first; `None` if the leaf set does not reach so far.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn replicas(&self, key: Id, count: usize) -> Result<Option<Vec<Contact>>, RouteError> {
+        match self.command(Command::Replicas { key, count }).await? {
+            Reply::Replicas(replicas) => Ok(replicas),
+            other => Err(error::refused(other)),
+        }
+    }
+
+    /// The node that a message to a key would go to now; `None` if this node owns it.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn next_hop(&self, key: Id) -> Result<Option<Contact>, RouteError> {
+        match self.command(Command::NextHop { key }).await? {
+            Reply::NextHop(next) => Ok(next),
+            other => Err(error::refused(other)),
+        }
+    }
+
+    /// The keys that this node owns.
+    ///
+    /// # Errors
+    /// If the node has ended.
+    pub async fn owned_range(&self) -> Result<KeyRange, RouteError> {
+        match self.command(Command::OwnedRange).await? {
+            Reply::OwnedRange(range) => Ok(range),
+            other => Err(error::refused(other)),
         }
     }
 
@@ -220,24 +311,8 @@ impl Router {
     pub async fn tables(&self) -> Result<Tables, RouteError> {
         match self.command(Command::Tables).await? {
             Reply::Tables(tables) => Ok(*tables),
-            other => Err(refused(&other)),
+            other => Err(error::refused(other)),
         }
-    }
-
-    /// Runs an application of this name here from now on: messages for it are delivered, see [`Router::inbox`].
-    ///
-    /// # Errors
-    /// If the node has ended.
-    pub async fn register(&self, app: &AppName) -> Result<(), RouteError> {
-        self.done(Command::Register(app.clone())).await
-    }
-
-    /// Runs it no longer: messages for it fail with [`Failure::NoApplication`].
-    ///
-    /// # Errors
-    /// If the node has ended.
-    pub async fn unregister(&self, app: &AppName) -> Result<(), RouteError> {
-        self.done(Command::Unregister(app.clone())).await
     }
 
     /// Joins through this address; if the node is in a ring already, the two rings become one.
@@ -245,22 +320,28 @@ impl Router {
     /// # Errors
     /// If the node has ended.
     pub async fn join(&self, addr: SocketAddr) -> Result<(), RouteError> {
-        self.done(Command::Join(addr)).await
-    }
-
-    /// What is delivered here for an application from now on. The inbox holds as many unread messages as
-    /// [`Options::events_max`] says; see [`Inbox::missed`].
-    #[must_use]
-    pub fn inbox(&self, app: &AppName) -> Inbox {
-        let own = app.clone();
-        let is_for_it = move |event: &Event| matches!(event, Event::Delivered { app, .. } if *app == own);
-        Inbox { events: self.handle.events_where(is_for_it) }
+        match self.command(Command::Join(addr)).await? {
+            Reply::Done => Ok(()),
+            other => Err(error::refused(other)),
+        }
     }
 
     /// Everything that happens from now on; [`Event::LeafSetChanged`] is what the notes call `newLeafSet` (N-9).
     #[must_use]
-    pub fn events(&self) -> Events<Pastry> {
-        self.handle.events()
+    pub fn events(&self) -> ServiceEvents<Pastry> {
+        self.channel.events()
+    }
+
+    /// The changes of the leaf set from now on: the neighbours with which this node shares its keys.
+    #[must_use]
+    pub fn leaf_set_changes(&self) -> ServiceEvents<Pastry> {
+        self.channel.events_where(|event| matches!(event, Event::LeafSetChanged { .. }))
+    }
+
+    /// The connections to known nodes that break from now on: what was sent over one may be lost.
+    #[must_use]
+    pub fn broken_connections(&self) -> ServiceEvents<Pastry> {
+        self.channel.events_where(|event| matches!(event, Event::ConnectionBroken { .. }))
     }
 
     /// Where this node really listens.
@@ -274,108 +355,68 @@ impl Router {
     /// # Errors
     /// If the node has ended.
     pub async fn counters(&self) -> Result<Counters, RouteError> {
-        Ok(self.handle.counters().await?)
+        Ok(self.channel.counters().await?)
     }
 
     /// Ends the node in good order: it says goodbye, and its port is free.
     pub async fn stop(&self) -> Ended {
-        self.handle.stop().await
+        self.channel.stop().await
     }
 
-    async fn done(&self, command: Command) -> Result<(), RouteError> {
+    async fn outcome(&self, command: Command) -> Result<(Delivered, Option<Vec<u8>>), RouteError> {
         match self.command(command).await? {
-            Reply::Done => Ok(()),
-            other => Err(refused(&other)),
+            Reply::Outcome(Outcome::Delivered { by, hops, answer }) => {
+                Ok((Delivered { by, hops, is_kept: false }, answer))
+            }
+            Reply::Outcome(Outcome::Kept { by, hops }) => Ok((Delivered { by, hops, is_kept: true }, None)),
+            other => Err(error::refused(other)),
         }
     }
 
     async fn command(&self, command: Command) -> Result<Reply, RouteError> {
-        Ok(self.handle.command(command).await?)
+        Ok(self.channel.command(command).await?)
     }
 }
 
-/// The messages delivered for one application.
-///
-/// It is a bounded queue of its own, filled whether somebody reads or not: a message is delivered when it is put in. What
-/// comes while it is full is lost to this inbox, and [`Inbox::missed`] counts it. Read it in a task that does
-/// nothing slow, or give the node a greater [`Options::events_max`].
+/// Registers an application, and unregisters it when this is dropped.
 #[derive(Debug)]
-pub struct Inbox {
-    events: Events<Pastry>,
+struct Registration {
+    channel: Channel<Pastry>,
+    app: AppName,
 }
 
-impl Inbox {
-    /// The next message; `None` once the node has ended.
-    pub async fn next(&mut self) -> Option<Arrival> {
-        loop {
-            let event = self.events.next().await?;
-            let Event::Delivered { id, key, origin, payload, hops, ask, .. } = &*event else { continue };
-            let (payload, origin) = (payload.clone(), *origin);
-            return Some(Arrival { id: *id, key: *key, origin, payload, hops: *hops, ask: *ask });
+impl Registration {
+    async fn new(channel: Channel<Pastry>, app: AppName) -> Result<Self, RouteError> {
+        match channel.command(Command::Register(app.clone())).await? {
+            Reply::Done => Ok(Self { channel, app }),
+            other => Err(error::refused(other)),
         }
     }
+}
 
-    /// How many messages were delivered while this inbox was full, and are not in it.
-    #[must_use]
-    pub fn missed(&self) -> u64 {
-        self.events.missed()
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.channel.tell(Command::Unregister(self.app.clone()));
     }
 }
 
-/// Why a [`Router`] could not do it.
-#[derive(Debug, thiserror::Error)]
-pub enum RouteError {
-    /// The settings cannot work.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The node could not start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The message was certainly not delivered.
-    #[error("{}", why(*.0))]
-    Failed(Failure),
-    /// Whether the message was delivered is not known.
-    #[error("whether it was delivered is not known: ask the owner, or send it again if it may come twice")]
-    Unknown,
-    /// Too many messages are under way.
-    #[error("too many messages are under way: wait for some of them to end")]
-    Full,
-    /// The message is longer than the configuration allows.
-    #[error("the message is longer than `message_bytes_max`: send less, or send where to find it")]
-    TooLong,
-    /// That question is not open.
-    #[error("that question is not open: it was answered, or nobody waits any more")]
-    NoSuchQuestion,
-    /// The node has ended, or was told to while this waited.
-    #[error("the node has ended: start it again")]
-    Stopped,
+/// The messages for an application, none of them left out.
+fn arrivals(channel: &Channel<Pastry>, app: &AppName) -> ServiceEvents<Pastry> {
+    let own = app.clone();
+    channel.every_event_where(
+        move |event| matches!(event, Event::Delivered { app, is_settled: false, .. } if *app == own),
+    )
 }
 
-fn why(failure: Failure) -> &'static str {
-    match failure {
-        Failure::NoApplication => "the owner runs no application of that name: register it there",
-        Failure::Stopped => "an application on the way stopped the message",
-        Failure::HopLimit => "it took more steps than `ttl` allows: the ring is being repaired, try again",
-        Failure::NoRoute => "every way that was tried failed: the ring is being repaired, try again",
-        Failure::Busy => "a node on the way had no room for it: try again later",
-        Failure::NoAnswer => "the owner's application gave no answer in time: see that it answers",
-    }
+fn request(event: ServiceEvent<Pastry>) -> Option<Request> {
+    let Event::Delivered { id, attempt, origin, key, payload, hops, wants_answer, .. } = event.into_inner()
+    else {
+        return None;
+    };
+    Some(Request { id, attempt, origin, key, payload, hops, wants_answer })
 }
 
-impl From<Stopped> for RouteError {
-    fn from(_: Stopped) -> Self {
-        Self::Stopped
-    }
-}
-
-/// What a reply other than the one hoped for means.
-fn refused(reply: &Reply) -> RouteError {
-    match reply {
-        Reply::Failed { reason } => RouteError::Failed(*reason),
-        Reply::Unknown => RouteError::Unknown,
-        Reply::Full => RouteError::Full,
-        Reply::TooLong => RouteError::TooLong,
-        Reply::NoSuchQuestion => RouteError::NoSuchQuestion,
-        _ => RouteError::Stopped,
-    }
+/// Settles a message without waiting for the reply.
+fn settle(channel: &Channel<Pastry>, id: MessageId, verdict: Verdict) {
+    channel.tell(Command::Settle(vec![(id, verdict)]));
 }

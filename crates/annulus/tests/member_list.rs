@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use annulus::core::Id;
-use annulus::core::swim::{Config, Event, Preset, State};
+use annulus::core::swim::{Config, Event, Handler, Member, Message, Next, Preset, State, Verdict};
 use annulus::net::Ended;
 use annulus::{MemberList, MembersError, Options, StartError};
 
@@ -18,7 +18,10 @@ fn node(number: u8) -> MemberList {
 }
 
 /// Waits for an event.
-async fn told(events: &mut annulus::net::Events<annulus::core::swim::Swim>, wanted: impl Fn(&Event) -> bool) {
+async fn told(
+    events: &mut annulus::ServiceEvents<annulus::core::swim::Swim>,
+    wanted: impl Fn(&Event) -> bool,
+) {
     let heard = async {
         while let Some(event) = events.next().await {
             if wanted(&event) {
@@ -76,4 +79,42 @@ async fn a_member_list_says_why_it_cannot() {
     let config = Config { bind: red.addr(), ..Config::new(Id::from_uuid([4; 16]), Preset::Local) };
     let taken = MemberList::start(&config, Options::default()).unwrap_err();
     assert!(matches!(taken, MembersError::Start(StartError::Bind(_))), "{taken}");
+}
+
+/// Refuses what is secret.
+#[derive(Clone, Debug)]
+struct Discreet;
+
+impl Handler for Discreet {
+    fn handle(&mut self, message: &Message<'_>, member: Option<&Member>, next: Next<'_>) -> Verdict {
+        match message {
+            Message::User { data: b"secret", .. } if member.is_some() => Verdict::Refused,
+            _ => next.handle(message, member),
+        }
+    }
+
+    fn boxed(&self) -> Box<dyn Handler> {
+        Box::new(self.clone())
+    }
+}
+
+#[tokio::test]
+async fn s_9_s_108_a_member_list_takes_handlers_that_see_messages_and_records_first() {
+    let blue = node(12);
+    let bind = SocketAddr::from(([127, 64, 7, 13], 0));
+    let config = Config { bind, ..Config::new(Id::from_uuid([13; 16]), Preset::Local) };
+    let red = MemberList::start_with(&config, vec![Box::new(Discreet)], Options::default()).unwrap();
+    let mut events = red.events();
+    blue.join(&[red.addr()]).await.unwrap();
+    told(&mut events, |event| matches!(event, Event::MemberJoined { .. })).await;
+    blue.broadcast("secret").await.unwrap();
+    blue.broadcast("public").await.unwrap();
+    told(&mut events, |event| match event {
+        Event::UserReceived { data, .. } => {
+            assert_eq!(data, b"public", "the handler refused the other");
+            true
+        }
+        _ => false,
+    })
+    .await;
 }

@@ -1,13 +1,16 @@
 //! The library's handle of `route`, on real sockets.
 
+use std::collections::BTreeSet;
+use std::future::IntoFuture as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annulus::core::Id;
-use annulus::core::pastry::{AppName, Application, Config, Event, Failure, Passing, Verdict};
+use annulus::core::pastry::{AppName, Application, Config, Event, Failure, Forward, Passing, Verdict};
 use annulus::net::Ended;
-use annulus::{Options, RouteError, Router, StartError};
+use annulus::{Limits, Options, Request, RouteError, Router, SendOptions, StartError};
 
 /// It guards against hanging; nothing is measured by it. On a slow machine an acknowledgement may come late, so messages
 /// that must arrive may be repeated.
@@ -40,72 +43,159 @@ fn key(number: u8) -> Id {
     Id::new(u128::from(number) << 124 | 5)
 }
 
-/// Who does not read loses messages, and learns how many: no other event takes their room or is counted with them.
+/// Sends so many messages at once; the numbers of those that were delivered.
+async fn send_all(node: &Router, app: &AppName, count: u32) -> Vec<u32> {
+    let sends = (0..count).map(|number| {
+        let (node, app) = (node.clone(), app.clone());
+        tokio::spawn(async move {
+            let sent = node.route(&app, key(2), number.to_be_bytes()).await;
+            (number, sent.is_ok())
+        })
+    });
+    let mut delivered = Vec::new();
+    for send in sends.collect::<Vec<_>>() {
+        let (number, is_delivered) = in_time(send).await.expect("the task does not panic");
+        delivered.extend(is_delivered.then_some(number));
+    }
+    delivered
+}
+
+/// CUF-13: ten times more messages than a slow handler takes. What was said to be delivered was handled.
 #[tokio::test]
-async fn an_inbox_that_is_full_counts_what_it_misses() {
-    let options = Options { events_max: 16, ..Options::default() };
-    let node = Router::start(config(9, 1, Vec::new()), options).expect("it can start");
-    in_time(node.joined()).await.expect("it joins");
-    let (app, other) = (AppName::default(), AppName::new("other").unwrap());
-    node.register(&other).await.unwrap();
-    let (mut inbox, mut others) = (node.inbox(&app), node.inbox(&other));
-    for number in 0..20_u8 {
-        in_time(node.route(&app, key(1), [number])).await.unwrap();
-        in_time(node.route(&other, key(1), [number])).await.unwrap();
-    }
-    assert_eq!((inbox.missed(), others.missed()), (4, 4));
-    for number in 0..16 {
-        assert_eq!(in_time(inbox.next()).await.unwrap().payload, [number]);
-    }
-    in_time(node.route(&app, key(1), "again")).await.unwrap();
-    assert_eq!(in_time(inbox.next()).await.unwrap().payload, b"again");
-    assert_eq!(inbox.missed(), 4, "there was room again");
-    assert_eq!(in_time(others.next()).await.unwrap().payload, [0]);
+async fn delivered_is_only_what_a_slow_handler_finished() {
+    let nodes = ring(9, 2).await;
+    let app = AppName::default();
+    let handled = Arc::new(Mutex::new(BTreeSet::new()));
+    let server = nodes[1].serve(&app, Limits { workers: 4, waiting: 8 }, {
+        let handled = Arc::clone(&handled);
+        move |request: Request| {
+            let handled = Arc::clone(&handled);
+            async move {
+                // It is slow: others run in between.
+                for _ in 0..50 {
+                    tokio::task::yield_now().await;
+                }
+                let number = u32::from_be_bytes(request.payload.try_into().unwrap());
+                handled.lock().unwrap().insert(number);
+                Verdict::Accept
+            }
+        }
+    });
+    let _server = server.await.unwrap();
+    let delivered = send_all(&nodes[0], &app, 1000).await;
+    let handled = handled.lock().unwrap();
+    assert!(delivered.iter().all(|number| handled.contains(number)), "some were told, but not handled");
+    assert!(!delivered.is_empty());
+}
+
+#[tokio::test]
+async fn a_handler_answers_refuses_and_may_panic() {
+    let nodes = ring(10, 2).await;
+    let app = AppName::default();
+    let server = nodes[1].serve(&app, Limits::default(), |request| async move {
+        match request.payload.first() {
+            Some(b'a') => Verdict::Answer(b"yes".to_vec()),
+            Some(b'r') => Verdict::Refuse("not today".to_owned()),
+            Some(b'p') => panic!("a handler may panic"),
+            _ => Verdict::Accept,
+        }
+    });
+    let server = server.await.unwrap();
+    assert_eq!(in_time(nodes[0].ask(&app, key(2), "a")).await.unwrap().payload, b"yes");
+    let refused = in_time(nodes[0].route(&app, key(2), "r")).await.unwrap_err();
+    assert!(matches!(&refused, RouteError::Refused(reason) if reason == "not today"), "{refused}");
+    let refused = in_time(nodes[0].route(&app, key(2), "p")).await.unwrap_err();
+    assert!(matches!(&refused, RouteError::Refused(reason) if reason.contains("panicked")), "{refused}");
+    assert_eq!(in_time(nodes[0].route(&app, key(2), "x")).await.unwrap().by.addr, nodes[1].addr());
+    // It runs no longer: nobody says that a message is delivered.
+    drop(server);
+    let failed = in_time(nodes[0].route(&app, key(2), "x")).await.unwrap_err();
+    assert!(matches!(failed, RouteError::Failed(Failure::NoApplication)), "{failed}");
+}
+
+/// Nobody reads: nothing is delivered. An arrival that is dropped was not taken, and comes again.
+#[tokio::test]
+async fn a_message_is_delivered_when_who_pulled_it_says_so() {
+    let nodes = ring(11, 2).await;
+    let app = AppName::default();
+    let failed = in_time(nodes[0].route(&app, key(2), "x")).await.unwrap_err();
+    assert!(matches!(failed, RouteError::Failed(Failure::NoApplication)), "{failed}");
+    let mut inbox = nodes[1].inbox(&app).await.unwrap();
+    let short = SendOptions { deadline: Some(Duration::from_millis(300)), ..SendOptions::default() };
+    let unknown = in_time(nodes[0].route_with(&app, key(2), "x", short)).await.unwrap_err();
+    assert!(matches!(unknown, RouteError::Unknown), "{unknown}");
+    let unread = in_time(inbox.next()).await.unwrap();
+    assert!(matches!(unread.accept().await, Err(RouteError::NotOpen)), "its sender waits no longer");
+    let sending = tokio::spawn({
+        let (node, app) = (nodes[0].clone(), app.clone());
+        async move { node.route(&app, key(2), "y").await }
+    });
+    let dropped = in_time(inbox.next()).await.unwrap();
+    let id = dropped.id;
+    drop(dropped);
+    let again = in_time(inbox.next()).await.unwrap();
+    assert!(again.id == id && again.attempt > 0);
+    again.accept().await.unwrap();
+    in_time(sending).await.unwrap().unwrap();
 }
 
 #[tokio::test]
 async fn n_6_n_7_messages_arrive_at_the_owner_and_questions_are_answered() {
     let nodes = ring(1, 3).await;
     let (app, other) = (AppName::default(), AppName::new("other").unwrap());
-    let mut inbox = nodes[1].inbox(&app);
-    let delivered = in_time(nodes[2].route_with_retries(&app, key(2), "hello", 3)).await.unwrap();
-    assert_eq!(delivered.by.addr, nodes[1].addr());
+    let mut inbox = nodes[1].inbox(&app).await.unwrap();
+    let sending = tokio::spawn({
+        let (node, app) = (nodes[2].clone(), app.clone());
+        async move { node.route(&app, key(2), "hello").await }
+    });
     let message = in_time(inbox.next()).await.unwrap();
-    assert_eq!((message.payload.as_slice(), message.key, message.ask), (&b"hello"[..], key(2), false));
+    let told = (message.payload.as_slice(), message.key, message.wants_answer);
+    assert_eq!(told, (&b"hello"[..], key(2), false));
+    message.accept().await.unwrap();
+    assert_eq!(in_time(sending).await.unwrap().unwrap().by.addr, nodes[1].addr());
 
     // Several applications on one node, told apart by a name.
     let refused = in_time(nodes[2].route(&other, key(2), "hello")).await.unwrap_err();
     assert!(matches!(refused, RouteError::Failed(Failure::NoApplication)), "{refused}");
-    nodes[1].register(&other).await.unwrap();
-    let mut others = nodes[1].inbox(&other);
+    let mut others = nodes[1].inbox(&other).await.unwrap();
     let asking = tokio::spawn({
         let (node, other) = (nodes[0].clone(), other.clone());
         async move { node.ask(&other, key(2), "which?").await }
     });
     let question = in_time(others.next()).await.unwrap();
-    assert!(question.ask);
-    nodes[1].answer(question.id, "this").await.unwrap();
+    assert!(question.wants_answer);
+    question.answer("this").await.unwrap();
     assert_eq!(in_time(asking).await.unwrap().unwrap().payload, b"this");
-    let again = nodes[1].answer(question.id, "that").await.unwrap_err();
-    assert!(matches!(again, RouteError::NoSuchQuestion), "{again}");
+    drop(others);
+    assert!(in_time(nodes[0].route(&other, key(2), "x")).await.is_err());
 
     let path = in_time(nodes[0].path(key(3))).await.unwrap();
     assert_eq!(path.last().map(|step| step.contact.addr), Some(nodes[2].addr()));
-    nodes[1].unregister(&other).await.unwrap();
-    assert!(in_time(nodes[0].route(&other, key(2), "x")).await.is_err());
+    let next = in_time(nodes[0].next_hop(key(3))).await.unwrap().unwrap();
+    assert_eq!(next.addr, nodes[2].addr());
+    assert!(in_time(nodes[2].owned_range()).await.unwrap().contains(key(3)));
+    let replicas = in_time(nodes[0].replicas(key(3), 3)).await.unwrap().unwrap();
+    assert_eq!((replicas.len(), replicas[0].addr), (3, nodes[2].addr()));
 }
 
 /// Decides by the first byte.
 struct Judge;
 
 impl Application for Judge {
-    fn forward(&self, passing: &Passing<'_>) -> Verdict {
+    fn forward(&self, passing: &Passing<'_>) -> Forward {
+        let (payload, next) = (Some(b"rewritten".to_vec()), None);
         match passing.payload.first() {
-            Some(b's') => Verdict::Stop,
-            Some(b'r') => Verdict::Rewrite(b"rewritten".to_vec()),
-            Some(b'd') if passing.next.is_some() => Verdict::Redirect(Id::new(1 << 124)),
-            _ => Verdict::Forward,
+            Some(b's') => Forward::Stop,
+            Some(b'r') => Forward::Change { payload, next },
+            Some(b'd') if passing.next.is_some() => {
+                Forward::Change { payload: None, next: Some(Id::new(1 << 124)) }
+            }
+            _ => Forward::Continue,
         }
+    }
+
+    fn deliver(&self, _: &Passing<'_>) -> Option<Verdict> {
+        Some(Verdict::Accept)
     }
 }
 
@@ -121,31 +211,95 @@ async fn n_8_n_9_applications_judge_what_passes_and_hear_of_the_leaf_set() {
     let mut changed = None;
     while changed.is_none() {
         if let Event::LeafSetChanged { added, clockwise, .. } = &*in_time(events.next()).await.unwrap() {
-            changed = Some((added.clone(), clockwise.len()));
+            changed = Some((added.iter().map(|contact| contact.id).collect::<Vec<Id>>(), clockwise.len()));
         }
     }
     assert_eq!(changed, Some((vec![Id::new(4 << 124)], 1)));
 
-    let mut inbox = first.inbox(&app);
+    let mut inbox = first.inbox(&app).await.unwrap();
     let stopped = in_time(judge.route(&app, key(1), "stop")).await.unwrap_err();
     assert!(matches!(stopped, RouteError::Failed(Failure::Stopped)), "{stopped}");
-    in_time(judge.route_with_retries(&app, key(1), "rewrite me", 3)).await.unwrap();
-    assert_eq!(in_time(inbox.next()).await.unwrap().payload, b"rewritten");
+    let sending = tokio::spawn(async move { judge.route(&app, key(1), "rewrite me").await });
+    let message = in_time(inbox.next()).await.unwrap();
+    assert_eq!(message.payload, b"rewritten");
+    message.accept().await.unwrap();
+    in_time(sending).await.unwrap().unwrap();
+}
+
+/// Judges what passes, and leaves what arrives to a server.
+struct Passer(AtomicU32);
+
+impl Application for Passer {
+    fn forward(&self, _: &Passing<'_>) -> Forward {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Forward::Continue
+    }
+}
+
+/// CU-37: an application has one server at a time, and its messages fail without one. The code that judges them stays.
+#[tokio::test]
+async fn an_application_has_one_server_and_its_judge_outlives_it() {
+    let (app, passer) = (AppName::default(), Arc::new(Passer(AtomicU32::new(0))));
+    let applications: Vec<(AppName, Arc<dyn Application>)> =
+        vec![(app.clone(), Arc::clone(&passer) as Arc<dyn Application>)];
+    let node = Router::start_with(config(12, 1, Vec::new()), applications, Options::default()).unwrap();
+    in_time(node.joined()).await.unwrap();
+    let failed = in_time(node.route(&app, key(1), "nobody")).await.unwrap_err();
+    assert!(matches!(failed, RouteError::Failed(Failure::NoApplication)), "{failed}");
+    for _ in 0..2 {
+        let server = node.serve(&app, Limits::default(), |_| async { Verdict::Accept });
+        let server = in_time(server.into_future()).await.unwrap();
+        let second = in_time(node.inbox(&app)).await.unwrap_err();
+        assert!(matches!(second, RouteError::AlreadyServed), "{second}");
+        in_time(node.route(&app, key(1), "served")).await.unwrap();
+        drop(server);
+    }
+    let failed = in_time(node.route(&app, key(1), "nobody")).await.unwrap_err();
+    assert!(matches!(failed, RouteError::Failed(Failure::NoApplication)), "{failed}");
+    assert_eq!(passer.0.load(Ordering::SeqCst), 4, "it was asked about every message");
+}
+
+#[tokio::test]
+async fn a_broken_connection_is_told() {
+    let first = ring(13, 1).await.remove(0);
+    let mut broken = first.broken_connections();
+    // A runtime of its own ends as a killed process does: nobody says goodbye.
+    let (seeds, (tell, told), (end, ended)) =
+        (vec![first.addr()], tokio::sync::oneshot::channel(), tokio::sync::oneshot::channel::<()>());
+    let other = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let node = runtime.block_on(async {
+            let node = Router::start(config(13, 2, seeds), Options::default()).unwrap();
+            node.joined().await.unwrap();
+            node
+        });
+        tell.send(node.addr()).unwrap();
+        runtime.block_on(ended).unwrap();
+        drop(runtime);
+    });
+    let second = in_time(told).await.unwrap();
+    end.send(()).unwrap();
+    let event = in_time(broken.next()).await.unwrap();
+    let Event::ConnectionBroken { contact } = &*event else { panic!("{event:?}") };
+    assert_eq!((contact.id, contact.addr), (Id::new(2 << 124), second));
+    other.join().unwrap();
 }
 
 #[tokio::test]
 async fn a_large_message_does_not_stall_small_ones() {
     let nodes = ring(3, 2).await;
     let app = AppName::default();
+    let server = nodes[1].serve(&app, Limits::default(), |_| async { Verdict::Accept });
+    let _server = server.await.unwrap();
     let large = tokio::spawn({
         let (node, app) = (nodes[0].clone(), app.clone());
-        async move { node.route_with_retries(&app, key(2), vec![7; LARGE_BYTES], 3).await }
+        async move { node.route(&app, key(2), vec![7; LARGE_BYTES]).await }
     });
     // Not by the clock: while the large one is under way, small ones go there and back by the same connection, one after
     // the other. They wait for what the kernels hold of it, a megabyte or two, but not for all of it.
     let mut small = 0;
     while !large.is_finished() {
-        in_time(nodes[0].route_with_retries(&app, key(2), "small", 3)).await.unwrap();
+        in_time(nodes[0].route(&app, key(2), "small")).await.unwrap();
         small += 1;
     }
     in_time(large).await.unwrap().expect("it arrives");

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the calling thread has used so far, in user and kernel.
+/// CPU time of the calling thread so far, in user and kernel.
 pub(crate) fn of_thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// What this process has used so far, in user and kernel.
+/// CPU time of this process so far, in user and kernel.
 pub(crate) fn of_process() -> Duration {
     read(ClockId::ProcessCPUTime)
 }

@@ -61,7 +61,7 @@ impl Machine for Echo {
             StreamEvent::Data(bytes) => out.write(stream, bytes),
             StreamEvent::Sent { bytes, .. } => out.read(stream, bytes),
             StreamEvent::Finished => out.finish(stream),
-            StreamEvent::Connected { .. } | StreamEvent::Closed(_) => {}
+            StreamEvent::Connected { .. } | StreamEvent::Confirmed { .. } | StreamEvent::Closed(_) => {}
         }
         Ok(())
     }

@@ -1,9 +1,11 @@
 //! An echo server on a thread of its own, whose CPU time can be asked for.
 
+use std::any::Any;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use annulus_core::turns;
 use annulus_net::{Options, spawn};
 use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,13 +18,15 @@ use crate::echo::{Echo, TCP, UDP};
 /// The buffer of the bare server: as large as the driver's.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Who echoes.
+/// The echo server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The shortest loop that tokio allows.
     Bare,
     /// The driver with an echo machine.
     Driver,
+    /// The driver with the one voter of a group.
+    Voter,
 }
 
 /// A running server.
@@ -69,12 +73,21 @@ async fn serve(
     bound: std::sync::mpsc::Sender<(SocketAddr, SocketAddr)>,
     mut asked: mpsc::Receiver<oneshot::Sender<Duration>>,
 ) -> anyhow::Result<()> {
-    let _running = match kind {
+    let _running: Option<Box<dyn Any>> = match kind {
         Kind::Driver => {
             let handle = spawn(Echo::default(), Options::default())?;
             let at = handle.bound().clone();
             bound.send(at.socket(UDP).zip(at.listener(TCP)).context("both are declared")?)?;
-            Some(handle)
+            Some(Box::new(handle))
+        }
+        Kind::Voter => {
+            let own = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
+            let lease = Duration::from_secs(10);
+            let config =
+                turns::Config { bind: own, own, voters: vec![own], lease, ..turns::Config::default() };
+            let handle = spawn(turns::Turns::new(&config, [1; 32])?, Options::default())?;
+            bound.send((own, own))?;
+            Some(Box::new(handle))
         }
         Kind::Bare => {
             let udp = UdpSocket::bind("127.0.0.1:0").await?;

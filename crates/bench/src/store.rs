@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::{self, median};
 use crate::table::Table;
 
-/// What the database may keep in memory, in both.
+/// The cache of the database, the same in both.
 const CACHE_BYTES: usize = 1024 * 1024;
 /// Values written with one sync.
 const GROUP: usize = 8;
@@ -37,7 +37,7 @@ enum Engine {
     Fjall,
 }
 
-/// What one run did.
+/// The figures of one run.
 #[derive(Debug, Deserialize, Serialize)]
 struct Outcome {
     micros_median: f64,

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-/// What a bench found out.
+/// The result of a bench.
 #[derive(Debug, Serialize)]
 pub(crate) struct Table {
     /// Which bench.
     pub(crate) bench: &'static str,
-    /// What was done, in one line.
+    /// The setup, in one line.
     pub(crate) setup: String,
     /// Names of the columns.
     pub(crate) columns: Vec<&'static str>,

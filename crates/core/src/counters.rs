@@ -47,7 +47,7 @@ pub struct Counter {
     pub service: Service,
     /// Its name, unique within the service.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning, in one sentence.
     pub help: &'static str,
     /// How much it is.
     pub value: u64,

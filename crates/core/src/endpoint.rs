@@ -1,4 +1,4 @@
-//! What a machine declares: the sockets, listeners and store spaces it wants.
+//! The sockets, listeners and store spaces that a machine declares.
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ impl Endpoints {
 pub struct Socket {
     /// The name the machine uses in its actions.
     pub id: SocketId,
-    /// What people call it, in errors and metrics: `ping/udp`.
+    /// Its name in errors and metrics: `ping/udp`.
     pub name: &'static str,
     /// Where to bind. Port 0 takes any free port; [`Bound`] tells which.
     pub bind: SocketAddr,
@@ -44,7 +44,7 @@ pub struct Socket {
 pub struct Listener {
     /// The name the driver uses in `Accepted`.
     pub id: ListenerId,
-    /// What people call it: `ping/tcp`.
+    /// Its name in errors and metrics: `ping/tcp`.
     pub name: &'static str,
     /// Where to bind. Port 0 takes any free port; [`Bound`] tells which.
     pub bind: SocketAddr,
@@ -57,7 +57,7 @@ pub struct Listener {
 pub struct Space {
     /// The name the machine uses in its operations.
     pub id: SpaceId,
-    /// What it is called on disk, together with its service: never change it.
+    /// Its name on disk, together with its service: never change it.
     pub name: &'static str,
 }
 
@@ -68,6 +68,12 @@ pub struct Bound {
     pub sockets: Vec<(SocketId, SocketAddr)>,
     /// Address of each listener.
     pub listeners: Vec<(ListenerId, SocketAddr)>,
+    /// Whether the driver sees acknowledgements: without it no [`crate::StreamEvent::Confirmed`] ever comes, and
+    /// [`crate::Watch::dead_after`] is left to keep-alive.
+    pub confirms: bool,
+    /// Names the boot of the system, if the driver knows it. Between two processes that were told the same,
+    /// [`crate::Now::mono`] is one clock: what one of them wrote down, the other can compare with.
+    pub boot_id: Option<[u8; 16]>,
 }
 
 impl Bound {
@@ -94,6 +100,8 @@ impl Bound {
             listeners: (self.listeners.iter().filter(|(id, _)| id.service() == service))
                 .map(|(id, addr)| (id.in_service(own), *addr))
                 .collect(),
+            confirms: self.confirms,
+            boot_id: self.boot_id,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Where a machine puts what it wants done: one ordered queue over one arena of bytes.
 //!
 //! A driver owns a [`Queue`] and keeps it: once it has grown, sending a datagram allocates nothing. A machine sees
-//! it as an [`Outbox`]. A machine that contains others hands each of them an outbox of its own kind with
-//! [`Outbox::nested`], which stamps the service on every id and wraps events and replies on the way through.
+//! it as an [`Outbox`]. A machine that contains others gives each of them an outbox of its own kind with
+//! [`Outbox::nested`]. That one adds the service to every id, and wraps events and replies.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::machine::Machine;
 use crate::payload::Payload;
 use crate::store::{Batch, ChangeRecord, StoreOp};
+use crate::stream::Watch;
 use crate::tag::{OpId, RequestId, Service, SocketId, SpaceId, StreamId};
 use crate::wire::{Overflow, Writer};
 
@@ -59,8 +60,15 @@ pub enum Action<'a, M: Machine> {
     },
     /// End our direction of a stream, behind what was written.
     Finish {
-        /// Of which.
+        /// The stream.
         stream: StreamId,
+    },
+    /// Watch a stream beyond what is everybody's due.
+    Watch {
+        /// Which.
+        stream: StreamId,
+        /// For what.
+        watch: Watch,
     },
     /// Reset a stream: nothing more goes out, nothing more comes in.
     Abort {
@@ -135,6 +143,7 @@ impl<M: Machine> Queue<M> {
             }
             Record::Read { stream, credit } => Action::Read { stream, credit },
             Record::Finish { stream } => Action::Finish { stream },
+            Record::Watch { stream, watch } => Action::Watch { stream, watch },
             Record::Abort { stream } => Action::Abort { stream },
             Record::Get { op, space, key } => {
                 Action::Store { op, request: StoreOp::Get { space, key: bytes(key) } }
@@ -244,6 +253,12 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.push(Record::Finish { stream });
     }
 
+    /// Watches a stream: confirmations, and whether its peer is dead.
+    pub fn watch(&mut self, stream: StreamId, watch: Watch) {
+        let stream = stream.in_service(self.service);
+        self.actions.records.push(Record::Watch { stream, watch });
+    }
+
     /// Resets a stream. No event of it comes any more.
     pub fn abort(&mut self, stream: StreamId) {
         let stream = stream.in_service(self.service);
@@ -285,8 +300,9 @@ impl<M: Machine> Outbox<'_, M> {
 
     /// Tells the application.
     pub fn event(&mut self, event: M::Event) {
-        self.actions.records.push(Record::Event);
-        self.sink.event(event);
+        if self.sink.event(event) {
+            self.actions.records.push(Record::Event);
+        }
     }
 
     /// Answers the command that came as `request`.
@@ -296,7 +312,7 @@ impl<M: Machine> Outbox<'_, M> {
         }
     }
 
-    /// How many actions wait. What a machine put in during a call is what has been added since.
+    /// The number of actions that wait. The difference before and after a call is what the machine added.
     #[must_use]
     pub fn len(&self) -> usize {
         self.actions.records.len()
@@ -313,12 +329,34 @@ impl<M: Machine> Outbox<'_, M> {
     pub fn nested<C: Machine, T>(
         &mut self,
         service: Service,
-        event: impl FnMut(C::Event) -> M::Event,
-        reply: impl FnMut(C::Reply) -> Option<M::Reply>,
+        mut event: impl FnMut(C::Event) -> M::Event,
+        reply: impl FnMut(RequestId, C::Reply) -> Option<M::Reply>,
+        run: impl FnOnce(&mut Outbox<'_, C>) -> T,
+    ) -> T {
+        self.nested_where(service, |told| Some(event(told)), reply, run)
+    }
+
+    /// The same; an event for which `event` gives nothing goes no further, too.
+    pub fn nested_where<C: Machine, T>(
+        &mut self,
+        service: Service,
+        event: impl FnMut(C::Event) -> Option<M::Event>,
+        reply: impl FnMut(RequestId, C::Reply) -> Option<M::Reply>,
         run: impl FnOnce(&mut Outbox<'_, C>) -> T,
     ) -> T {
         let mut wrapped = Wrapped { sink: &mut *self.sink, event, reply };
         run(&mut Outbox { actions: self.actions, service, sink: &mut wrapped })
+    }
+
+    /// Runs a machine of other types as this one: only its events and replies are wrapped.
+    pub(crate) fn mapped<C: Machine, T>(
+        &mut self,
+        event: impl FnMut(C::Event) -> M::Event,
+        mut reply: impl FnMut(C::Reply) -> M::Reply,
+        run: impl FnOnce(&mut Outbox<'_, C>) -> T,
+    ) -> T {
+        let service = self.service;
+        self.nested(service, event, |_, given| Some(reply(given)), run)
     }
 }
 
@@ -433,6 +471,7 @@ enum Record {
     Write { stream: StreamId, place: Place },
     Read { stream: StreamId, credit: usize },
     Finish { stream: StreamId },
+    Watch { stream: StreamId, watch: Watch },
     Abort { stream: StreamId },
     Get { op: OpId, space: SpaceId, key: Span },
     Page { op: OpId, space: SpaceId, from: Span, until: Span, entries_max: u32 },
@@ -443,8 +482,9 @@ enum Record {
 
 /// Takes what has a type of the machine's own.
 trait Sink<M: Machine> {
-    fn event(&mut self, event: M::Event);
     /// Whether it went all the way to the driver.
+    fn event(&mut self, event: M::Event) -> bool;
+    /// The same of a reply.
     fn reply(&mut self, request: RequestId, reply: M::Reply) -> bool;
 }
 
@@ -460,8 +500,9 @@ impl<M: Machine> Default for Given<M> {
 }
 
 impl<M: Machine> Sink<M> for Given<M> {
-    fn event(&mut self, event: M::Event) {
+    fn event(&mut self, event: M::Event) -> bool {
         self.events.push_back(event);
+        true
     }
 
     fn reply(&mut self, request: RequestId, reply: M::Reply) -> bool {
@@ -480,16 +521,15 @@ impl<C, M, E, R> Sink<C> for Wrapped<'_, M, E, R>
 where
     C: Machine,
     M: Machine,
-    E: FnMut(C::Event) -> M::Event,
-    R: FnMut(C::Reply) -> Option<M::Reply>,
+    E: FnMut(C::Event) -> Option<M::Event>,
+    R: FnMut(RequestId, C::Reply) -> Option<M::Reply>,
 {
-    fn event(&mut self, event: C::Event) {
-        let event = (self.event)(event);
-        self.sink.event(event);
+    fn event(&mut self, event: C::Event) -> bool {
+        (self.event)(event).is_some_and(|event| self.sink.event(event))
     }
 
     fn reply(&mut self, request: RequestId, reply: C::Reply) -> bool {
-        (self.reply)(reply).is_some_and(|reply| self.sink.reply(request, reply))
+        (self.reply)(request, reply).is_some_and(|reply| self.sink.reply(request, reply))
     }
 }
 
@@ -502,6 +542,9 @@ impl<M: Machine> fmt::Debug for Action<'_, M> {
             Self::Write { stream, bytes } => write!(f, "Write {stream} {}", Hex(bytes)),
             Self::Read { stream, credit } => write!(f, "Read {stream} {credit}"),
             Self::Finish { stream } => write!(f, "Finish {stream}"),
+            Self::Watch { stream, watch: Watch { confirm, dead_after } } => {
+                write!(f, "Watch {stream} confirm {confirm} dead after {dead_after:?}")
+            }
             Self::Abort { stream } => write!(f, "Abort {stream}"),
             Self::Store { op, request } => write!(f, "Store {op} {request:?}"),
             Self::Event(event) => write!(f, "Event {event:?}"),

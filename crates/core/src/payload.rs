@@ -1,7 +1,7 @@
-//! Bytes that an action carries: copied into the outbox's arena, or shared with whoever else holds them.
+//! Bytes that an action carries: copied into the outbox's arena, or shared by reference.
 //!
-//! A datagram of a hundred bytes is cheapest copied. A message of a megabyte that is written to two connections and to
-//! the store is not: it is shared, and whoever has to keep it for a while keeps a part of it without copying.
+//! A datagram of a hundred bytes is cheapest copied. A message of a megabyte that goes to two connections and to the store is
+//! shared instead. A component that keeps it for a while keeps a reference, not a copy.
 
 use core::ops::Deref;
 

@@ -5,9 +5,7 @@
 
 use core::time::Duration;
 
-use rand_chacha::ChaCha8Rng;
-use rand_core::{Rng as _, SeedableRng};
-
+use crate::chacha::ChaCha8;
 use crate::time::micros;
 
 /// 32 bytes that decide everything a machine draws.
@@ -15,13 +13,13 @@ pub type Seed = [u8; 32];
 
 /// The random numbers of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rng(ChaCha8Rng);
+pub struct Rng(ChaCha8);
 
 impl Rng {
     /// The sequence that `seed` names.
     #[must_use]
     pub fn new(seed: Seed) -> Self {
-        Self(ChaCha8Rng::from_seed(seed))
+        Self(ChaCha8::new(seed))
     }
 
     /// The sequence number `stream` under a small seed, such as one typed on a command line.
@@ -36,18 +34,20 @@ impl Rng {
     /// A seed for somebody else; each call gives another.
     pub fn seed(&mut self) -> Seed {
         let mut seed = [0; 32];
-        self.0.fill_bytes(&mut seed);
+        for word in seed.chunks_exact_mut(4) {
+            word.copy_from_slice(&self.next_u32().to_le_bytes());
+        }
         seed
     }
 
     /// 32 uniform bits.
     pub fn next_u32(&mut self) -> u32 {
-        self.0.next_u32()
+        self.0.next_word()
     }
 
     /// 64 uniform bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0.next_u64()
+        u64::from(self.next_u32()) | (u64::from(self.next_u32()) << 32)
     }
 
     /// 128 uniform bits.

@@ -14,7 +14,7 @@ use crate::outbox::Place;
 use crate::payload::Payload;
 use crate::tag::{OpId, SpaceId};
 
-/// What a machine asks of the store. The bytes live in the outbox's arena.
+/// A request to the store. The bytes live in the outbox's arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOp<'a> {
     /// The value of a key. Answered with [`StoreResult::Value`].
@@ -107,11 +107,11 @@ pub(crate) struct ChangeRecord {
 pub struct StoreReply<'a> {
     /// The operation, as the machine numbered it.
     pub op: OpId,
-    /// What became of it.
+    /// The result.
     pub result: StoreResult<'a>,
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreResult<'a> {
     /// The value of the key, if there is one.

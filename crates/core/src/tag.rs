@@ -87,8 +87,8 @@ tagged! {
     SpaceId(u16)
 }
 tagged! {
-    /// A stream. Who opens it allots the number: machines even ones, drivers (for accepted streams) odd ones, so
-    /// that neither has to ask the other. Each counts upwards; a number is never used twice in the life of a machine.
+    /// A stream. The side that opens it allots the number: machines even ones, drivers (for accepted streams) odd ones. Each
+    /// counts upwards; a number is never used twice by one machine.
     StreamId(u64)
 }
 tagged! {

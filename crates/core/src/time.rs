@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-/// A point on the monotonic clock of one process, in microseconds since a start that means nothing.
+/// A point on the monotonic clock of one process, in microseconds since a start that means nothing by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Instant(u64);
@@ -95,10 +95,11 @@ impl Wall {
     }
 }
 
-/// What a driver knows about time when it calls a machine.
+/// The two clocks that a driver passes with every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// The clock for all logic. It never goes back.
+    /// The clock for all logic. It never goes back, and it counts the sleep of the machine (TU-18): each input comes
+    /// with a reading of its own. [`crate::Bound::boot_id`] says when two processes share it.
     pub mono: Instant,
     /// The clock for people. It may jump, and no decision may depend on it.
     pub wall: Wall,

@@ -25,7 +25,7 @@ pub(crate) struct App<M: Machine> {
     pub(crate) signal: Signal,
     /// The waker of everything that may come at any time.
     pub(crate) control: Signal,
-    /// What the application wishes about the end.
+    /// The application's request to stop or abort.
     pub(crate) wish: Arc<Wish>,
     commands: mpsc::Receiver<Ask<M>>,
     /// Taken from the commands, the last first.

@@ -1,4 +1,4 @@
-//! What was written to a stream and the kernel has not taken: small writes gathered into one piece, large ones as they
+//! Bytes that were written to a stream and that the kernel has not taken: small writes gathered into one piece, large ones as they
 //! are, shared with whoever else holds them.
 
 use std::collections::VecDeque;

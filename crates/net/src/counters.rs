@@ -1,9 +1,9 @@
-//! What a driver counts.
+//! The counters of a driver.
 
 use annulus_core::{CloseReason, Counter};
 
 annulus_core::counters! {
-    /// What a driver has done for its machine, and what it had to leave undone.
+    /// The work that a driver did for its machine, and the work that it had to drop.
     pub struct DriverCounters {
         /// Datagrams handed to the system.
         datagrams_sent,
@@ -78,9 +78,9 @@ impl DriverCounters {
 /// The counters of a driver and its machine at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// What the driver counted.
+    /// The counters of the driver.
     pub driver: DriverCounters,
-    /// What the machine counted.
+    /// The counters of the machine.
     pub machine: Vec<Counter>,
 }
 

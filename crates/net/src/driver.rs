@@ -1,8 +1,8 @@
 //! The driver: one task that owns a machine and everything it asked for.
 //!
-//! It is a hand-written future. Each time it is polled it takes one *turn*: it serves the sources on the
-//! [`crate::ready`] list, each with a bounded amount of work, carries out what the machine wants after each call, and
-//! reports back what became of it. What is left is on the list again, and the task yields to others before it goes on.
+//! It is a hand-written future. Each poll is one *turn*. The driver serves the sources on the [`crate::ready`] list, each
+//! with a bounded amount of work. After each call it performs the actions of the machine and reports their results. Sources
+//! with work left are on the list again, and the task yields to others before it goes on.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use annulus_core::{Action, Bound, Instant, Machine, Queue};
 
 use crate::app::App;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::counters::DriverCounters;
 use crate::error::BindError;
 use crate::handle::{Ended, Handle};
@@ -31,8 +31,8 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 /// A machine on real sockets and a real disk, ready to run: a future that ends when the machine does.
 ///
-/// [`spawn`] is all that most programs need. Who wants to hear the very first events, or to run the machine on a
-/// task of their own, binds first:
+/// [`spawn`] is all that most programs need. Bind first to get the very first events, or to run the machine on a
+/// task of your own:
 ///
 /// ```no_run
 /// # async fn run<M: annulus_core::Machine>(machine: M) -> Result<(), annulus_net::BindError> {
@@ -49,7 +49,7 @@ pub struct Driver<M: Machine> {
     pub(crate) world: World,
     pub(crate) phase: Phase,
     pub(crate) buffer: Box<[u8]>,
-    /// When patience with a graceful stop ends.
+    /// When the timeout of a graceful stop ends.
     pub(crate) stop_by: Option<Instant>,
     /// Sources that must wait until everything is loaded.
     pub(crate) held: Vec<Token>,
@@ -119,6 +119,9 @@ impl<M: Machine> Driver<M> {
     pub fn bind(machine: M, options: Options) -> Result<(Self, Handle<M>), BindError> {
         let (world, bound) = World::bind(&machine, options)?;
         let (app, handle) = App::new(bound, &world.options, &world.ready);
+        if let Some(gate) = &world.options.gate {
+            gate.attach(&app.control);
+        }
         let driver = Self {
             machine,
             queue: Queue::new(),
@@ -136,9 +139,11 @@ impl<M: Machine> Driver<M> {
 
     /// Carries out everything the machine wants, in order.
     pub(crate) fn carry_out(&mut self) {
-        let World { counters, ports, streams, store, options, ready, listeners, .. } = &mut self.world;
+        let World { counters, ports, streams, store, options, ready, listeners, clock, .. } = &mut self.world;
         while let Some(action) = self.queue.next() {
             match action {
+                Action::Send { to, .. }
+                    if options.gate.as_ref().is_some_and(|gate| gate.is_cut_off(to.ip())) => {}
                 Action::Send { socket, to, bytes } => match ports.of(socket) {
                     Some(port) => port.send(to, bytes, counters),
                     None => tracing::error!(%socket, "the machine used a socket it did not declare"),
@@ -147,12 +152,20 @@ impl<M: Machine> Driver<M> {
                     Some(port) => port.broadcast(bytes, counters),
                     None => tracing::error!(%socket, "the machine used a socket it did not declare"),
                 },
-                Action::Open { stream, to, from } => streams.open(stream, to, from, ready),
+                Action::Open { stream, to, from } => {
+                    streams.open(stream, to, from, ready);
+                    if let Some(gate) = &options.gate {
+                        streams.with(stream, |stream| stream.hold(gate, clock.now().mono));
+                    }
+                }
                 Action::Write { stream, bytes } => {
                     streams.with(stream, |stream| stream.write(bytes, options.stream_bytes_max));
                 }
                 Action::Read { stream, credit } => streams.with(stream, |stream| stream.grant(credit)),
                 Action::Finish { stream } => streams.with(stream, Stream::finish),
+                Action::Watch { stream, watch } => streams.with(stream, |stream| {
+                    stream.watch_for(watch, options.keepalive, clock.now().mono);
+                }),
                 Action::Abort { stream } => {
                     if let Some(mut stream) = streams.remove(stream) {
                         stream.reset();
@@ -177,6 +190,18 @@ impl<M: Machine> Driver<M> {
         self.app.close();
     }
 
+    /// Whether the gate suspends the driver. One that is suspended can still be aborted.
+    fn stands_still(&mut self, task: &std::task::Waker) -> bool {
+        if !self.world.options.gate.as_ref().is_some_and(|gate| gate.poll_suspended(task)) {
+            return false;
+        }
+        self.world.ready.attach(task);
+        if self.app.wish.is_abort() && !matches!(self.phase, Phase::Closing(_)) {
+            self.close(Ended::Aborted);
+        }
+        !matches!(self.phase, Phase::Closing(_))
+    }
+
     fn start(&mut self) {
         self.phase = Phase::Loading;
         let now = self.world.clock.now();
@@ -195,7 +220,8 @@ impl World {
     fn bind<M: Machine>(machine: &M, options: Options) -> Result<(Self, Bound), BindError> {
         let ready = Arc::new(Ready::default());
         let declared = machine.endpoints();
-        let mut bound = Bound::default();
+        let mut bound =
+            Bound { confirms: cfg!(target_os = "linux"), boot_id: clock::boot_id(), ..Bound::default() };
         let mut ports = Ports::default();
         for socket in &declared.sockets {
             bound.sockets.push((socket.id, ports.bind(socket, options.datagrams_max, &ready)?));
@@ -236,6 +262,9 @@ impl<M: Machine> Future for Driver<M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
         let driver = &mut *self;
+        if driver.stands_still(cx.waker()) {
+            return Poll::Pending;
+        }
         driver.world.ready.attach(cx.waker());
         driver.world.clock.read_wall();
         driver.world.counters.turns += 1;

@@ -1,4 +1,4 @@
-//! What can go wrong before a machine runs, told so that one knows what to do next.
+//! Errors before a machine runs; each text says what to do next.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub enum BindError {
     Io {
         /// Which endpoint.
         at: Place,
-        /// What the system said.
+        /// The error of the system.
         reason: io::Error,
     },
     /// The store could not be opened.
@@ -45,7 +45,7 @@ pub enum BindError {
 }
 
 impl BindError {
-    /// What the system said while binding `at`, as an error that says what to do.
+    /// An error of the system while binding `at`, with its cure.
     pub(crate) fn new(at: Place, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::AddrInUse => Self::InUse { at },
@@ -71,7 +71,7 @@ pub enum OpenError {
     Unusable {
         /// Where it is.
         path: PathBuf,
-        /// What the database said.
+        /// The error of the database.
         reason: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The system would not start a thread for it.
@@ -82,7 +82,7 @@ pub enum OpenError {
 /// An endpoint, as people call it: `127.0.0.1:7946/udp (members/udp)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What the machine calls it.
+    /// The name that the machine gave it.
     pub name: &'static str,
     /// Where it is.
     pub address: SocketAddr,

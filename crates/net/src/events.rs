@@ -12,28 +12,79 @@ use crate::counters::DriverCounters;
 
 /// A subscription to a machine's events, made by [`crate::Handle::events`].
 ///
-/// It has a bounded queue of its own. Who reads too slowly misses what does not fit, and [`Events::missed`] tells
-/// how much; neither the machine nor other subscribers wait for it.
+/// It has a bounded queue of its own. A subscriber that reads too slowly misses what does not fit, and
+/// [`Events::missed`] counts it; neither the machine nor other subscribers wait for it. A subscription by
+/// [`crate::Handle::every_event_where`] misses nothing.
 #[derive(Debug)]
 pub struct Events<M: Machine> {
-    queue: mpsc::Receiver<Arc<M::Event>>,
+    queue: Receiver<Arc<M::Event>>,
     missed: Arc<AtomicU64>,
+}
+
+/// Where a subscriber's events wait.
+#[derive(Debug)]
+enum Receiver<E> {
+    Bounded(mpsc::Receiver<E>),
+    /// For events of which the machine itself bounds how many are under way.
+    Every(mpsc::UnboundedReceiver<E>),
+}
+
+#[derive(Debug)]
+enum Sender<E> {
+    Bounded(mpsc::Sender<E>),
+    Every(mpsc::UnboundedSender<E>),
+}
+
+/// The fate of an event.
+enum Told {
+    Queued,
+    Missed,
+    Closed,
+}
+
+impl<E> Sender<E> {
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Bounded(queue) => queue.is_closed(),
+            Self::Every(queue) => queue.is_closed(),
+        }
+    }
+
+    fn tell(&self, event: E) -> Told {
+        match self {
+            Self::Bounded(queue) => match queue.try_send(event) {
+                Ok(()) => Told::Queued,
+                Err(mpsc::error::TrySendError::Full(_)) => Told::Missed,
+                Err(mpsc::error::TrySendError::Closed(_)) => Told::Closed,
+            },
+            Self::Every(queue) => queue.send(event).map_or(Told::Closed, |()| Told::Queued),
+        }
+    }
 }
 
 impl<M: Machine> Events<M> {
     /// The next event; `None` once the machine has ended and everything was read.
     pub async fn next(&mut self) -> Option<Arc<M::Event>> {
-        self.queue.recv().await
+        match &mut self.queue {
+            Receiver::Bounded(queue) => queue.recv().await,
+            Receiver::Every(queue) => queue.recv().await,
+        }
     }
 
     /// The next event if one is there already.
     pub fn try_next(&mut self) -> Option<Arc<M::Event>> {
-        self.queue.try_recv().ok()
+        match &mut self.queue {
+            Receiver::Bounded(queue) => queue.try_recv().ok(),
+            Receiver::Every(queue) => queue.try_recv().ok(),
+        }
     }
 
     /// The next event, for hand-written futures and streams.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arc<M::Event>>> {
-        self.queue.poll_recv(cx)
+        match &mut self.queue {
+            Receiver::Bounded(queue) => queue.poll_recv(cx),
+            Receiver::Every(queue) => queue.poll_recv(cx),
+        }
     }
 
     /// How many events did not fit into the queue so far; of a subscription to some of them, how many of those.
@@ -51,7 +102,7 @@ pub(crate) struct Subscribers<M: Machine> {
 }
 
 struct Subscriber<M: Machine> {
-    queue: mpsc::Sender<Arc<M::Event>>,
+    queue: Sender<Arc<M::Event>>,
     missed: Arc<AtomicU64>,
     wanted: Option<Wanted<M>>,
 }
@@ -70,9 +121,24 @@ impl<M: Machine> Subscribers<M> {
         Self { list: Mutex::new(Some(Vec::new())), events_max: events_max.max(1) }
     }
 
-    /// One more. Of a machine that has ended it hears nothing but the end.
+    /// Adds a subscriber. If the machine has ended, it gets the end only.
     pub(crate) fn subscribe(&self, wanted: Option<Wanted<M>>) -> Events<M> {
         let (sender, queue) = mpsc::channel(self.events_max);
+        self.add(Sender::Bounded(sender), Receiver::Bounded(queue), wanted)
+    }
+
+    /// One more, who misses none of the events that it wants.
+    pub(crate) fn subscribe_to_every(&self, wanted: Wanted<M>) -> Events<M> {
+        let (sender, queue) = mpsc::unbounded_channel();
+        self.add(Sender::Every(sender), Receiver::Every(queue), Some(wanted))
+    }
+
+    fn add(
+        &self,
+        sender: Sender<Arc<M::Event>>,
+        queue: Receiver<Arc<M::Event>>,
+        wanted: Option<Wanted<M>>,
+    ) -> Events<M> {
         let missed = Arc::new(AtomicU64::new(0));
         if let Some(list) = &mut *self.lock() {
             list.push(Subscriber { queue: sender, missed: Arc::clone(&missed), wanted });
@@ -92,13 +158,13 @@ impl<M: Machine> Subscribers<M> {
             if subscriber.wanted.as_ref().is_some_and(|wanted| !wanted(&event)) {
                 return !subscriber.queue.is_closed();
             }
-            match subscriber.queue.try_send(Arc::clone(&event)) {
-                Ok(()) => counters.events += 1,
-                Err(mpsc::error::TrySendError::Full(_)) => {
+            match subscriber.queue.tell(Arc::clone(&event)) {
+                Told::Queued => counters.events += 1,
+                Told::Missed => {
                     counters.events_shed += 1;
                     subscriber.missed.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(mpsc::error::TrySendError::Closed(_)) => return false,
+                Told::Closed => return false,
             }
             true
         });

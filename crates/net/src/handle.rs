@@ -73,11 +73,18 @@ impl<M: Machine> Handle<M> {
         self.shared.subscribers.subscribe(None)
     }
 
-    /// Subscribes to those events from here on that are wanted: others take no room in the queue. What decides that runs
-    /// in the driver, for every event: it should be quick, and must not use this handle.
+    /// Subscribes to the wanted events from here on; others take no room in the queue. The driver calls `wanted` for every
+    /// event: it should be quick, and must not use this handle.
     #[must_use]
     pub fn events_where(&self, wanted: impl Fn(&M::Event) -> bool + Send + 'static) -> Events<M> {
         self.shared.subscribers.subscribe(Some(Box::new(wanted)))
+    }
+
+    /// The same, but no event is left out: the queue has no limit. Use it only for events that the machine bounds itself,
+    /// because it waits for an answer to each and makes no more than so many at a time.
+    #[must_use]
+    pub fn every_event_where(&self, wanted: impl Fn(&M::Event) -> bool + Send + 'static) -> Events<M> {
+        self.shared.subscribers.subscribe_to_every(Box::new(wanted))
     }
 
     /// Where the machine's sockets and listeners really are.
@@ -86,7 +93,7 @@ impl<M: Machine> Handle<M> {
         &self.shared.bound
     }
 
-    /// What driver and machine have counted so far.
+    /// The counters of driver and machine so far.
     ///
     /// # Errors
     /// If the machine has ended.
@@ -99,11 +106,16 @@ impl<M: Machine> Handle<M> {
     /// Stops the machine in good order and waits for its end: it says goodbye, what was written goes out, the store
     /// is made safe and closed, all within the grace period. Afterwards its ports and its store are free.
     pub async fn stop(&self) -> Ended {
-        self.alive.0.make(Wish::STOP);
+        self.begin_stop();
         self.ended().await
     }
 
-    /// Ends the machine at once, as a crash would: it is told nothing. [`Handle::ended`] tells when ports and store
+    /// Stops the machine in good order and does not wait for its end.
+    pub fn begin_stop(&self) {
+        self.alive.0.make(Wish::STOP);
+    }
+
+    /// Ends the machine at once, as a crash would: it gets no `handle_stop`. [`Handle::ended`] tells when ports and store
     /// are free.
     pub fn abort(&self) {
         self.alive.0.make(Wish::ABORT);
@@ -235,7 +247,7 @@ pub(crate) enum Asker<R> {
 }
 
 impl<R> Asker<R> {
-    /// Gives the reply. Who asked may not wait any more.
+    /// Gives the reply; the caller may not wait any more.
     pub(crate) fn give(self, reply: R) {
         match self {
             Self::One(asker) => drop(asker.send(reply)),
@@ -252,7 +264,7 @@ impl<R> Asker<R> {
     }
 }
 
-/// What handles and driver look at together.
+/// The state that handles and driver share.
 #[derive(Debug)]
 pub(crate) struct Shared<M: Machine> {
     /// The waker of the commands.
@@ -261,7 +273,7 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) subscribers: Subscribers<M>,
 }
 
-/// What the application wishes about the end. It needs no queue, so it is heard even if all queues are full.
+/// The application's request to stop or abort. It needs no queue, so it is heard even if all queues are full.
 #[derive(Debug)]
 pub(crate) struct Wish {
     wish: AtomicU8,

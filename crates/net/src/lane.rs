@@ -141,7 +141,7 @@ impl<R> Replies<R> {
     }
 }
 
-/// A reply that a lane is owed. If it is dropped before it is given, the lane is told that there will be none.
+/// A reply that a lane is owed. If it is dropped before it is given, the lane learns that there will be none.
 pub(crate) struct Due<R> {
     replies: Arc<Replies<R>>,
     number: u64,

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use annulus_core::{Instant, ListenerId};
+use annulus_core::{Instant, KeepAlive, ListenerId};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bind;
 use crate::error::{BindError, Place, is_exhausted};
-use crate::options::KeepAlive;
 use crate::ready::{Ready, Signal, Token};
 
 /// How long a listener rests when the system is out of descriptors: the connection that cannot be accepted stays at
@@ -21,7 +20,7 @@ const REST: Duration = Duration::from_millis(100);
 /// One listener.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// What the machine calls it.
+    /// The id that the machine gave it.
     pub(crate) id: ListenerId,
     /// Its waker.
     pub(crate) signal: Signal,

@@ -1,7 +1,10 @@
-//! What a driver may use, and where it stops.
+//! The limits of a driver.
 
 use std::time::Duration;
 
+use annulus_core::KeepAlive;
+
+use crate::gate::Gate;
 use crate::store::Store;
 
 /// The limits of a driver. Every queue has one, and a counter of what was shed at it.
@@ -27,6 +30,8 @@ pub struct Options {
     pub store_bytes_max: usize,
     /// When an idle stream is probed for whether its peer still lives.
     pub keepalive: KeepAlive,
+    /// Faults to inject, for demos and tests.
+    pub gate: Option<Gate>,
 }
 
 impl Default for Options {
@@ -42,6 +47,7 @@ impl Default for Options {
             store_ops_max: 1024,
             store_bytes_max: 16 * 1024 * 1024,
             keepalive: KeepAlive::default(),
+            gate: None,
         }
     }
 }
@@ -51,22 +57,5 @@ impl Options {
     #[must_use]
     pub fn with_store(store: Store) -> Self {
         Self { store, ..Self::default() }
-    }
-}
-
-/// How an idle stream is probed. With the defaults a dead peer is noticed after about two minutes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepAlive {
-    /// Silence before the first probe.
-    pub idle: Duration,
-    /// Time between probes.
-    pub interval: Duration,
-    /// Probes without an answer before the stream is `TimedOut`.
-    pub probes: u32,
-}
-
-impl Default for KeepAlive {
-    fn default() -> Self {
-        Self { idle: Duration::from_secs(60), interval: Duration::from_secs(15), probes: 4 }
     }
 }

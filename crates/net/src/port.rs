@@ -79,7 +79,7 @@ impl Ports {
 /// One bound socket.
 #[derive(Debug)]
 pub(crate) struct Port {
-    /// What the machine calls it.
+    /// The id that the machine gave it.
     pub(crate) id: SocketId,
     /// Its waker.
     pub(crate) signal: Signal,
@@ -109,7 +109,7 @@ impl Port {
                     }
                 }
                 Err(error) => {
-                    // What ICMP said about an earlier datagram: news of some peer, not of this socket.
+                    // An ICMP error of an earlier datagram: it concerns some peer, not this socket.
                     counters.datagram_receive_errors += 1;
                     tracing::trace!(socket = %self.id, %error, "receive error");
                     return Receipt::Error;
@@ -176,7 +176,7 @@ impl Port {
     }
 }
 
-/// What came of an attempt to receive.
+/// The result of an attempt to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receipt {
     /// A datagram of so many bytes, and who sent it.

@@ -22,8 +22,6 @@ const STREAM_BYTES_PER_TURN: usize = 256 * 1024;
 const ACCEPTS_PER_TURN: usize = 16;
 /// Commands in one turn.
 const COMMANDS_PER_TURN: usize = 256;
-/// Commands that are handled as of the same moment: to read the clock costs as much as a small command.
-const COMMANDS_PER_MOMENT: usize = 8;
 /// Answers of the store in one turn.
 const ANSWERS_PER_TURN: usize = 256;
 /// Reports of streams in one turn.
@@ -72,14 +70,14 @@ impl<M: Machine> Driver<M> {
             return;
         }
         self.world.streams.flush();
-        // What is left to report makes another turn; while loading it waits.
+        // Events that are left make another turn; while loading they wait.
         if matches!(self.phase, Phase::Open | Phase::Stopping) && self.world.streams.reports() > 0 {
             self.world.timer.signal.raise();
         }
     }
 
-    /// Whether what was written in this turn is to go out only at the end of the next. Who was given replies may well give
-    /// new commands, and they run before that turn: then there is more to go out at once. It never waits twice.
+    /// Whether the writes of this turn wait for the end of the next one. Callers that got replies may give new commands, which
+    /// run before that turn; then more is written at once. Writes never wait twice.
     fn waits_for_application(&mut self) -> bool {
         let replied = self.app.take_replied();
         self.is_late =
@@ -98,6 +96,9 @@ impl<M: Machine> Driver<M> {
                 Receipt::Nothing => return,
                 Receipt::Error => continue,
             };
+            if self.world.options.gate.as_ref().is_some_and(|gate| gate.is_cut_off(from.ip())) {
+                continue;
+            }
             let (id, now) = (port.id, self.world.clock.now());
             let bytes = &self.buffer[..bytes];
             if let Err(refusal) = self.machine.handle_datagram(now, id, from, bytes, &mut self.queue.outbox())
@@ -145,8 +146,11 @@ impl<M: Machine> Driver<M> {
         listener.streams += 1;
         world.counters.streams_accepted += 1;
         let listener = listener.id;
-        let (slot, id) = world.streams.accept(index, listener, socket, &world.ready);
+        let (slot, id) = world.streams.accept(index, listener, (socket, from.ip()), &world.ready);
         if let Some(stream) = world.streams.at(slot, id) {
+            if let Some(gate) = &world.options.gate {
+                stream.hold(gate, world.clock.now().mono);
+            }
             stream.signal.raise();
         }
         self.deliver(id, StreamEvent::Accepted { listener, from, local });
@@ -160,7 +164,7 @@ impl<M: Machine> Driver<M> {
             return;
         }
         if let Some(stream) = self.world.streams.at(slot, id).filter(|stream| !stream.gathering) {
-            // It may be that the kernel takes again what it did not. What was written in this turn waits for its end.
+            // The kernel may take more by now. Bytes that were written in this turn wait for its end.
             stream.flush();
         }
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -180,6 +184,7 @@ impl<M: Machine> Driver<M> {
             // If it fails the peer is gone already, and the first read or write will say so.
             let _ = bind::tune(socket, keepalive);
         });
+        stream.probe(keepalive);
         match connected {
             Poll::Pending => false,
             Poll::Ready(Some(local)) => {
@@ -216,13 +221,10 @@ impl<M: Machine> Driver<M> {
 
     fn serve_commands(&mut self) {
         self.app.signal.clear();
-        let mut now = self.world.clock.now();
-        for count in 0..COMMANDS_PER_TURN {
+        for _ in 0..COMMANDS_PER_TURN {
             let Some((request, command)) = self.app.poll_command() else { return };
             self.world.counters.commands += 1;
-            if count % COMMANDS_PER_MOMENT == COMMANDS_PER_MOMENT - 1 {
-                now = self.world.clock.now();
-            }
+            let now = self.world.clock.now();
             self.machine.handle_command(now, request, command, &mut self.queue.outbox());
             self.carry_out();
         }
@@ -242,10 +244,13 @@ impl<M: Machine> Driver<M> {
 
     fn serve_control(&mut self) {
         self.app.control.clear();
+        if let Some(gate) = &self.world.options.gate {
+            self.world.streams.hold(gate, self.world.clock.now().mono);
+        }
         while let Some(asks) = self.app.poll_counters() {
             let mut machine = Vec::new();
             self.machine.counters(&mut |counter| machine.push(counter));
-            // Who asked may not wait any more.
+            // The caller may not wait any more.
             let _ = asks.send(Counters { driver: self.world.counters, machine });
         }
     }
@@ -254,13 +259,18 @@ impl<M: Machine> Driver<M> {
     fn report_streams(&mut self) {
         for _ in 0..REPORTS_PER_TURN.min(self.world.streams.reports()) {
             let Some((slot, id)) = self.world.streams.next_report() else { return };
-            let Some(report) = self.world.streams.at(slot, id).and_then(crate::stream::Stream::report) else {
+            let now = self.world.clock.now().mono;
+            let Some(report) = self.world.streams.at(slot, id).and_then(|stream| stream.report(now)) else {
                 continue;
             };
             match report {
                 Report::Sent { bytes, fin } => {
                     self.world.counters.stream_bytes_sent += bytes as u64;
                     self.deliver(id, StreamEvent::Sent { bytes, fin });
+                    self.world.streams.note(slot);
+                }
+                Report::Confirmed(bytes) => {
+                    self.deliver(id, StreamEvent::Confirmed { bytes });
                     self.world.streams.note(slot);
                 }
                 Report::Closed(reason) => {
@@ -323,7 +333,9 @@ impl<M: Machine> Driver<M> {
             // It may have written to streams or be done with stopping: once more through the turn.
             self.world.timer.signal.raise();
         }
-        let mut next = self.machine.poll_timeout().map(|(at, _)| at).into_iter().chain(self.stop_by).min();
+        self.world.streams.look(now.mono);
+        let timeout = self.machine.poll_timeout().map(|(at, _)| at);
+        let mut next = timeout.into_iter().chain(self.stop_by).chain(self.world.streams.next_look()).min();
         for listener in &self.world.listeners {
             match listener.resting {
                 Some(until) if until <= now.mono => listener.signal.raise(),

@@ -5,29 +5,32 @@
 //! share one socket that nobody may borrow exclusively.
 
 use std::future::Future;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
-use annulus_core::{CloseReason, Payload, StreamId};
+use annulus_core::{CloseReason, Instant, KeepAlive, Payload, StreamId, Watch, Watched};
 use socket2::SockRef;
-use tokio::io::{Interest, ReadBuf};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 
+use crate::bind;
 use crate::chunks::{Chunks, SLICES_MAX};
+use crate::gate::Gate;
 use crate::ready::Signal;
+use crate::transfer::{Connect, connect, peek, reason, receive, seen, send, send_vectored};
 
 /// Writes wait for the end of the turn while they are fewer bytes than this, so that many small ones cost one call of
-/// the system. What is larger goes out at once: a copy would cost more than it saves.
+/// the system. A larger write goes out at once: a copy would cost more than it saves.
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
 /// The same for writes that are not copied.
 const SHARED_BYTES_MAX: usize = 256 * 1024;
 
 /// One stream.
 pub(crate) struct Stream {
-    /// What the machine calls it.
+    /// The id that the machine gave it.
     pub(crate) id: StreamId,
     /// The listener it came from, if it was accepted.
     pub(crate) listener: Option<usize>,
@@ -37,6 +40,12 @@ pub(crate) struct Stream {
     pub(crate) reporting: bool,
     /// Whether it is on the list of streams to be flushed at the end of the turn.
     pub(crate) gathering: bool,
+    /// Whether it is on the list of streams whose kernel is to be looked at.
+    pub(crate) looking: bool,
+    /// The other end.
+    peer: IpAddr,
+    /// Since when the gate cuts it off.
+    held: Option<Instant>,
     link: Link,
     /// How many more bytes may be read.
     credit: usize,
@@ -46,13 +55,17 @@ pub(crate) struct Stream {
     fin: Fin,
     /// Taken by the kernel, not yet reported.
     sent: usize,
+    /// Taken by the kernel and reported, since the stream was opened.
+    reported: u64,
+    /// The watch that the machine asked for.
+    watched: Option<Box<Watched>>,
+    /// Acknowledged by the peer's kernel, not yet reported.
+    confirmed: usize,
     /// Why it is gone, not yet reported.
     closed: Option<CloseReason>,
     /// Resolves when the socket has an error. Only there while no read would find it.
     hangup: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
-
-type Connect = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 
 enum Link {
     Connecting(Connect),
@@ -82,7 +95,7 @@ enum Fin {
     Reported,
 }
 
-/// What came of an attempt to read.
+/// The result of an attempt to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// So many bytes are in the buffer.
@@ -93,52 +106,86 @@ pub(crate) enum Step {
     Idle,
 }
 
-/// What there is to tell the machine.
+/// The next event for the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
     /// `Sent`.
     Sent { bytes: usize, fin: bool },
+    /// `Confirmed`.
+    Confirmed(usize),
     /// `Closed`.
     Closed(CloseReason),
 }
 
 impl Stream {
     /// A stream that a peer opened.
-    pub(crate) fn accepted(id: StreamId, listener: usize, socket: TcpStream, signal: Signal) -> Self {
-        Self { listener: Some(listener), ..Self::new(id, Link::Up(Arc::new(socket)), signal) }
+    pub(crate) fn accepted(
+        id: StreamId,
+        listener: usize,
+        (socket, peer): (TcpStream, IpAddr),
+        signal: Signal,
+    ) -> Self {
+        Self { listener: Some(listener), ..Self::new(id, peer, Link::Up(Arc::new(socket)), signal) }
     }
 
     /// A stream on its way to `to`. If the system will not even begin, it is closed already.
     pub(crate) fn connecting(id: StreamId, to: SocketAddr, from: Option<IpAddr>, signal: Signal) -> Self {
         match connect(to, from) {
-            Ok(connect) => Self::new(id, Link::Connecting(connect), signal),
+            Ok(connect) => Self::new(id, to.ip(), Link::Connecting(connect), signal),
             Err(error) => {
                 tracing::debug!(stream = %id, %to, %error, "cannot open");
-                Self { closed: Some(reason(&error)), ..Self::new(id, Link::Down, signal) }
+                Self { closed: Some(reason(&error)), ..Self::new(id, to.ip(), Link::Down, signal) }
             }
         }
     }
 
-    fn new(id: StreamId, link: Link, signal: Signal) -> Self {
+    fn new(id: StreamId, peer: IpAddr, link: Link, signal: Signal) -> Self {
         Self {
             id,
             listener: None,
             signal,
             reporting: false,
             gathering: false,
+            looking: false,
+            peer,
+            held: None,
             link,
             credit: 0,
             reading: Reading::Maybe,
             waiting: Chunks::default(),
             fin: Fin::Open,
             sent: 0,
+            reported: 0,
+            watched: None,
+            confirmed: 0,
             closed: None,
             hangup: None,
         }
     }
 
+    /// Holds it while the gate cuts its peer off: nothing is read, nothing is written. Afterwards it goes on.
+    pub(crate) fn hold(&mut self, gate: &Gate, now: Instant) {
+        let is_cut_off = gate.is_cut_off(self.peer);
+        match (is_cut_off, self.held) {
+            (true, None) => self.held = Some(now),
+            (false, Some(_)) => {
+                self.held = None;
+                self.signal.raise();
+            }
+            _ => {}
+        }
+    }
+
+    /// When a held stream is dead, as its machine wants it watched.
+    fn dead_at(&self) -> Option<Instant> {
+        Some(self.held? + self.watched.as_ref()?.watch().dead_after?)
+    }
+
     /// Goes on connecting: `Ready` with our end once it stands, with `None` if it never will.
     pub(crate) fn poll_connect(&mut self, tune: impl FnOnce(&TcpStream)) -> Poll<Option<SocketAddr>> {
+        if self.held.is_some() {
+            return Poll::Pending;
+        }
         let Link::Connecting(connect) = &mut self.link else { return Poll::Pending };
         let connected = ready!(connect.as_mut().poll(&mut self.signal.context()));
         Poll::Ready(match connected.and_then(|socket| Ok((socket.local_addr()?, socket))) {
@@ -154,6 +201,60 @@ impl Stream {
         })
     }
 
+    /// Watches it as the machine wants, from now on.
+    pub(crate) fn watch_for(&mut self, watch: Watch, keepalive: KeepAlive, now: Instant) {
+        match &mut self.watched {
+            Some(watched) => watched.change(watch, now),
+            None => self.watched = Some(Box::new(Watched::new(watch, self.reported, now))),
+        }
+        self.probe(keepalive);
+    }
+
+    /// Has it probed while it is idle: as the machine wants, or as all are.
+    pub(crate) fn probe(&self, keepalive: KeepAlive) {
+        let (Link::Up(socket), Some(watched)) = (&self.link, &self.watched) else { return };
+        let wanted = watched.watch().dead_after.map_or(keepalive, KeepAlive::within);
+        // If it fails the peer is gone already, and the next read or write will say so.
+        let _ = bind::probe(&**socket, wanted);
+    }
+
+    /// Looks at what the kernel knows of it.
+    pub(crate) fn look(&mut self, now: Instant) {
+        if self.held.is_some() {
+            if self.dead_at().is_some_and(|at| at <= now) && self.closed.is_none() {
+                self.time_out();
+            }
+            return;
+        }
+        let (Link::Up(socket), Some(watched)) = (&self.link, &mut self.watched) else { return };
+        let Some(seen) = seen(socket, self.listener.is_none()) else {
+            self.watched = None;
+            return;
+        };
+        let looked = watched.look(seen, now);
+        self.confirmed += looked.confirmed;
+        if looked.dead && self.closed.is_none() {
+            tracing::debug!(stream = %self.id, ?seen, "no acknowledgement: dead");
+            self.time_out();
+        }
+    }
+
+    fn time_out(&mut self) {
+        self.reset();
+        self.waiting = Chunks::default();
+        self.closed = Some(CloseReason::TimedOut);
+    }
+
+    /// When to look next.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        let due = if self.held.is_some() {
+            self.dead_at()
+        } else {
+            self.watched.as_ref().and_then(|watched| watched.due())
+        };
+        due.filter(|_| self.closed.is_none())
+    }
+
     /// Grants credit.
     pub(crate) fn grant(&mut self, credit: usize) {
         self.credit = self.credit.saturating_add(credit);
@@ -164,7 +265,7 @@ impl Stream {
         }
     }
 
-    /// Writes: little of it at the end of the turn, much of it now. What the kernel does not take is kept.
+    /// Writes: little of it at the end of the turn, much of it now. Bytes that the kernel does not take are kept.
     pub(crate) fn write(&mut self, bytes: Payload<'_>, bytes_max: usize) {
         if self.fin != Fin::Open || self.closed.is_some() {
             return;
@@ -221,6 +322,9 @@ impl Stream {
 
     /// Writes what waits, and the FIN behind it, as far as the kernel takes it.
     pub(crate) fn flush(&mut self) {
+        if self.held.is_some() {
+            return;
+        }
         while !self.waiting.is_empty() {
             let Link::Up(socket) = &self.link else { return };
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -243,7 +347,8 @@ impl Stream {
 
     /// Reads the next bytes, at most as many as there is credit for.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Step {
-        if self.closed.is_some() || matches!(self.reading, Reading::Finished | Reading::Held) {
+        let is_shut = self.closed.is_some() || self.held.is_some();
+        if is_shut || matches!(self.reading, Reading::Finished | Reading::Held) {
             return Step::Idle;
         }
         let Link::Up(socket) = &self.link else { return Step::Idle };
@@ -273,6 +378,9 @@ impl Stream {
 
     /// Looks whether the peer reset the stream while nothing is being read. To be called after every round of reads.
     pub(crate) fn poll_hangup(&mut self) {
+        if self.held.is_some() {
+            return;
+        }
         if self.hangup.is_none() && self.is_unwatched() {
             self.watch();
         }
@@ -299,13 +407,21 @@ impl Stream {
     }
 
     /// The next thing to tell the machine, each once. After `Closed` the stream is to be dropped.
-    pub(crate) fn report(&mut self) -> Option<Report> {
+    pub(crate) fn report(&mut self, now: Instant) -> Option<Report> {
         let fin = self.fin == Fin::Taken;
         if self.sent > 0 || fin {
             if fin {
                 self.fin = Fin::Reported;
             }
-            return Some(Report::Sent { bytes: std::mem::take(&mut self.sent), fin });
+            let bytes = std::mem::take(&mut self.sent);
+            self.reported += bytes as u64;
+            if let Some(watched) = &mut self.watched {
+                watched.sent(bytes, now);
+            }
+            return Some(Report::Sent { bytes, fin });
+        }
+        if self.confirmed > 0 {
+            return Some(Report::Confirmed(std::mem::take(&mut self.confirmed)));
         }
         if let Some(reason) = self.closed {
             return Some(Report::Closed(reason));
@@ -318,6 +434,7 @@ impl Stream {
     pub(crate) fn has_report(&self) -> bool {
         self.sent > 0
             || self.fin == Fin::Taken
+            || self.confirmed > 0
             || self.closed.is_some()
             || (self.fin == Fin::Reported && self.reading == Reading::Finished)
     }
@@ -339,7 +456,7 @@ impl Stream {
 
     /// How many bytes the kernel took; `Pending` arms the signal.
     fn try_write(&mut self, bytes: &[u8]) -> Poll<usize> {
-        let Link::Up(socket) = &self.link else { return Poll::Pending };
+        let (Link::Up(socket), None) = (&self.link, self.held) else { return Poll::Pending };
         let taken = send(socket, &self.signal, bytes);
         self.note_taken(taken)
     }
@@ -384,103 +501,5 @@ impl Stream {
         self.link = Link::Down;
         self.waiting = Chunks::default();
         self.closed.get_or_insert(reason(error));
-    }
-}
-
-/// Begins to connect.
-fn connect(to: SocketAddr, from: Option<IpAddr>) -> io::Result<Connect> {
-    let socket = if to.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    if let Some(from) = from {
-        socket.bind(SocketAddr::new(from, 0))?;
-    }
-    Ok(Box::pin(socket.connect(to)))
-}
-
-/// Whether bytes, or the end (zero), could be read; nothing is taken.
-fn peek(socket: &TcpStream, signal: &Signal) -> Poll<io::Result<usize>> {
-    let mut byte = [0];
-    socket.poll_peek(&mut signal.context(), &mut ReadBuf::new(&mut byte))
-}
-
-/// Reads. Like tokio's own read, it takes a short read as the sign that the kernel is empty and saves the call that
-/// would find it so.
-fn receive(socket: &TcpStream, signal: &Signal, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-    transfer(Interest::READABLE, socket, signal, buffer.len(), |mut socket| socket.read(buffer))
-}
-
-/// Writes, likewise.
-fn send(socket: &TcpStream, signal: &Signal, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    transfer(Interest::WRITABLE, socket, signal, bytes.len(), |mut socket| socket.write(bytes))
-}
-
-/// Writes several pieces, likewise.
-fn send_vectored(socket: &TcpStream, signal: &Signal, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-    let bytes_max = slices.iter().map(|slice| slice.len()).sum();
-    transfer(Interest::WRITABLE, socket, signal, bytes_max, |mut socket| socket.write_vectored(slices))
-}
-
-fn transfer(
-    interest: Interest,
-    socket: &TcpStream,
-    signal: &Signal,
-    bytes_max: usize,
-    mut call: impl FnMut(&socket2::Socket) -> io::Result<usize>,
-) -> Poll<io::Result<usize>> {
-    loop {
-        let ready = if interest.is_readable() {
-            socket.poll_read_ready(&mut signal.context())
-        } else {
-            socket.poll_write_ready(&mut signal.context())
-        };
-        if let Err(error) = ready!(ready) {
-            return Poll::Ready(Err(error));
-        }
-        let mut short = None;
-        let done = socket.try_io(interest, || match call(&SockRef::from(socket))? {
-            bytes if 0 < bytes && bytes < bytes_max => {
-                short = Some(bytes);
-                Err(io::ErrorKind::WouldBlock.into())
-            }
-            bytes => Ok(bytes),
-        });
-        match (short, done) {
-            (Some(bytes), _) => return Poll::Ready(Ok(bytes)),
-            (None, Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-            (None, Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-            (None, done) => return Poll::Ready(done),
-        }
-    }
-}
-
-/// What an error of the system means for a stream.
-fn reason(error: &io::Error) -> CloseReason {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => CloseReason::Refused,
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => {
-            CloseReason::Unreachable
-        }
-        io::ErrorKind::TimedOut => CloseReason::TimedOut,
-        io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::NotConnected => CloseReason::Reset,
-        _ => CloseReason::Failed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_the_system_have_a_meaning() {
-        let meaning = |kind: io::ErrorKind| reason(&kind.into());
-        assert_eq!(meaning(io::ErrorKind::ConnectionRefused), CloseReason::Refused);
-        assert_eq!(meaning(io::ErrorKind::HostUnreachable), CloseReason::Unreachable);
-        assert_eq!(meaning(io::ErrorKind::NetworkUnreachable), CloseReason::Unreachable);
-        assert_eq!(meaning(io::ErrorKind::TimedOut), CloseReason::TimedOut);
-        assert_eq!(meaning(io::ErrorKind::BrokenPipe), CloseReason::Reset);
-        assert_eq!(meaning(io::ErrorKind::AddrNotAvailable), CloseReason::Failed);
-        assert_eq!(reason(&io::Error::from_raw_os_error(24)), CloseReason::Failed, "too many open files");
     }
 }

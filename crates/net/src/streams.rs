@@ -1,13 +1,15 @@
 //! All streams of a driver, by slot and by name, and which of them have something to report.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use annulus_core::{ListenerId, StreamId};
+use annulus_core::{Instant, ListenerId, StreamId};
 use slab::Slab;
 use tokio::net::TcpStream;
 
+use crate::gate::Gate;
 use crate::numbers::NumberMap;
 use crate::ready::{Ready, Signal, Token};
 use crate::stream::Stream;
@@ -20,6 +22,8 @@ pub(crate) struct Streams {
     reports: VecDeque<(usize, StreamId)>,
     /// Those to which something was written in this turn.
     written: Vec<(usize, StreamId)>,
+    /// When to look at the kernel of which watched stream, the earliest first; each stream is there once at most.
+    looks: BinaryHeap<Reverse<(Instant, usize, StreamId)>>,
     accepted: u64,
 }
 
@@ -29,13 +33,13 @@ impl Streams {
         &mut self,
         index: usize,
         listener: ListenerId,
-        socket: TcpStream,
+        (socket, peer): (TcpStream, IpAddr),
         ready: &Arc<Ready>,
     ) -> (usize, StreamId) {
         let id = StreamId::accepted(self.accepted).in_service(listener.service());
         self.accepted += 1;
         let signal = Signal::new(ready, Token::Stream(self.slots.vacant_key()));
-        (self.insert(Stream::accepted(id, index, socket, signal)), id)
+        (self.insert(Stream::accepted(id, index, (socket, peer), signal)), id)
     }
 
     /// Opens a stream for the machine. A number in use is a bug of the machine and opens nothing.
@@ -98,13 +102,44 @@ impl Streams {
         Some(self.slots.remove(slot))
     }
 
-    /// Puts the stream on the list if it has something to report.
+    /// Puts the stream on the lists it belongs to: if it has something to report, or if its kernel is to be looked at.
     pub(crate) fn note(&mut self, slot: usize) {
         let Some(stream) = self.slots.get_mut(slot) else { return };
+        if let Some(at) = stream.look_at().filter(|_| !stream.looking) {
+            stream.looking = true;
+            self.looks.push(Reverse((at, slot, stream.id)));
+        }
         if !stream.reporting && stream.has_report() {
             stream.reporting = true;
             self.reports.push_back((slot, stream.id));
         }
+    }
+
+    /// Holds the streams to peers that are cut off, and lets the others go on.
+    pub(crate) fn hold(&mut self, gate: &Gate, now: Instant) {
+        let slots: Vec<usize> = self.slots.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.slots[slot].hold(gate, now);
+            self.note(slot);
+        }
+    }
+
+    /// Looks at the kernels of all watched streams whose time has come.
+    pub(crate) fn look(&mut self, now: Instant) {
+        while let Some(&Reverse((at, slot, id))) = self.looks.peek().filter(|Reverse((at, ..))| *at <= now) {
+            self.looks.pop();
+            let Some(stream) = self.at(slot, id) else { continue };
+            stream.looking = false;
+            if stream.look_at().is_some_and(|due| due <= now.max(at)) {
+                stream.look(now);
+            }
+            self.note(slot);
+        }
+    }
+
+    /// When the next look is due.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.looks.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// How many entries the list has.

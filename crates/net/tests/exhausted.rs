@@ -1,4 +1,4 @@
-//! What happens when the system has no descriptor left. It concerns the whole process, so it is alone in this file.
+//! A system without free descriptors. It concerns the whole process, so it is alone in this file.
 
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;

@@ -1,12 +1,12 @@
 //! The clocks of one host: how its time relates to the true time of the simulation.
 //!
-//! A host's monotonic clock starts anywhere, runs a little too fast or too slow, and stands still while the
+//! A host's monotonic clock starts anywhere, runs a little too fast or too slow, and stops while the
 //! machine it belongs to sleeps. Its wall clock follows the monotonic one and jumps when somebody sets it. All of
 //! it is integer arithmetic, so that it is the same everywhere.
 
 use annulus_core::{Instant, Now, Wall};
 
-/// What a wall clock shows at the start of a simulation: 14 November 2023, 22:13:20.
+/// The wall clock at the start of a simulation: 14 November 2023, 22:13:20.
 const EPOCH_MICROS: u64 = 1_700_000_000_000_000;
 
 const MILLION: u128 = 1_000_000;
@@ -16,11 +16,11 @@ const MILLION: u128 = 1_000_000;
 pub(crate) struct Clock {
     /// True time of the last change.
     base_true: u64,
-    /// What the monotonic clock showed then.
+    /// The monotonic clock at that time.
     base_local: u64,
     /// How much too fast it runs, in parts per million.
     drift_ppm: i32,
-    /// Whether it stands still.
+    /// Whether it is stopped.
     frozen: bool,
     /// Wall clock minus monotonic clock.
     wall_offset: i64,
@@ -56,12 +56,19 @@ impl Clock {
         self.frozen = false;
     }
 
+    /// Starts the monotonic clock anew, as a loss of power does; the wall clock goes on.
+    pub(crate) fn reboot(&mut self, at: u64, local: u64) {
+        self.rebase(at);
+        self.wall_offset += self.base_local as i64 - local as i64;
+        self.base_local = local;
+    }
+
     /// Whether it runs too fast or too slow.
     pub(crate) fn drifts(&self) -> bool {
         self.drift_ppm != 0
     }
 
-    /// What the clocks show at the true time `at`.
+    /// The clocks at the true time `at`.
     pub(crate) fn now(&self, at: u64) -> Now {
         let local = self.local(at);
         let wall = (local as i64).saturating_add(self.wall_offset).max(0) as u64;
@@ -134,6 +141,14 @@ mod tests {
         let after = clock.now(100);
         assert_eq!(after.mono, before.mono);
         assert_eq!(before.wall.as_micros() - after.wall.as_micros(), 5_000_000);
+    }
+
+    #[test]
+    fn a_boot_starts_the_monotonic_clock_and_keeps_the_date() {
+        let mut clock = Clock::new(0, 5_000);
+        clock.reboot(1_000, 7);
+        assert_eq!(clock.now(1_000).mono.as_micros(), 7);
+        assert_eq!(clock.now(3_000).wall.as_micros(), EPOCH_MICROS + 3_000);
     }
 
     #[test]

@@ -1,31 +1,58 @@
 //! The conditions a scenario runs under: what the world is like and what goes wrong in it.
 //!
 //! A [`FaultPlan`] says how many faults of each kind there are; the seed says when they happen and to whom. In swarm
-//! mode the seed also draws the plan and the noise: each kind of fault is left out half of the time, since some bugs
-//! show only when one thing goes wrong and the others do not.
+//! mode the seed also draws the plan and the noise. Each kind of fault is left out half of the time: some bugs show only
+//! when one thing goes wrong and the others do not.
 
 use core::time::Duration;
 
 use annulus_core::{Machine, Rng, micros};
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::aim::Aim;
+use crate::config::{Config, StreamConfig};
 use crate::disk::{DiskFate, DiskHealth};
-use crate::fault::Fault;
+use crate::fault::{Block, Fault};
 use crate::host::HostId;
 use crate::latency::Latency;
 use crate::sim::{Sim, stream_of};
 
-/// What a scenario runs under.
+/// The version of the fault model: which faults a seed draws, and how long they last (FA-51).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultModel {
+    /// The first: fewer kinds of faults, of uniform lengths, at any host. Lines in `regressions/` name it.
+    #[default]
+    V1,
+    /// All faults of `docs/simulator.md`: log-uniform lengths, and a third of them aimed ([`FaultPlan::schedule_all`]).
+    V2,
+}
+
+/// The conditions of a scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
-    /// What the world is like.
+    /// The settings of the world.
     pub config: Config,
-    /// What goes wrong in it.
+    /// The faults.
     pub faults: FaultPlan,
 }
 
 impl Conditions {
+    /// Whether nothing goes wrong: a network without noise, and no fault.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.config == Config::default() && self.faults.is_empty()
+    }
+
+    /// Conditions that are drawn by the fault model that these name.
+    #[must_use]
+    pub fn drawn(&self, rng: &mut Rng) -> Self {
+        match self.faults.model {
+            FaultModel::V1 => Self::swarm(rng),
+            FaultModel::V2 => Self::all_faults(rng),
+        }
+    }
+
     /// Conditions that are drawn: the noise of the network, and which faults there are and how many.
     #[must_use]
     pub fn swarm(rng: &mut Rng) -> Self {
@@ -49,6 +76,50 @@ impl Conditions {
     }
 }
 
+impl Conditions {
+    /// Everything that kernels, networks and hosts do, drawn: streams as Linux has them, the noise of [`Conditions::swarm`],
+    /// and faults of all kinds but clones, lies and rollbacks, which break what disks promise.
+    #[must_use]
+    pub fn all_faults(rng: &mut Rng) -> Self {
+        let mut conditions = Self::swarm(rng);
+        let config = &mut conditions.config;
+        let odd_chunks = config.stream.odd_chunks;
+        config.stream = if rng.chance(0.5) { StreamConfig::linux() } else { StreamConfig::linux_rto_max() };
+        config.stream.odd_chunks = odd_chunks;
+        config.network.stray = if rng.chance(0.5) { 0.0001 } else { 0.0 };
+        config.network.flow_idle_max = rng.chance(0.2).then(|| Duration::from_secs(rng.between(30, 600)));
+        config.network.flow_end = if rng.chance(0.5) { Block::Drop } else { Block::Reject };
+        config.disk.sync_tail = if rng.chance(0.3) { 0.01 } else { 0.0 };
+        conditions.faults.more = MorePlan::swarm(rng);
+        conditions.faults.model = FaultModel::V2;
+        conditions
+    }
+}
+
+impl MorePlan {
+    fn swarm(rng: &mut Rng) -> Self {
+        let mut some = |most| if rng.chance(0.5) { rng.between(1, most) as u32 } else { 0 };
+        Self {
+            pauses: some(3),
+            pair_cuts: some(6),
+            filters: some(6),
+            delays: some(4),
+            path_mtus: some(2),
+            stutters: some(3),
+            drift_changes: some(6),
+            wrong_dates: some(2),
+            disk_lies: 0,
+            rollbacks: 0,
+            sync_failures: some(3),
+            starvations: some(2),
+            deaths: some(2),
+            clones: 0,
+            readdresses: 0,
+            app_stops: 0,
+        }
+    }
+}
+
 /// How many faults of each kind happen while faults are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaultPlan {
@@ -60,9 +131,9 @@ pub struct FaultPlan {
     pub partitions: u32,
     /// One direction between two hosts is cut and mended.
     pub cuts: u32,
-    /// Processes stand still and go on.
+    /// Processes are paused and go on.
     pub suspensions: u32,
-    /// Machines sleep and wake.
+    /// Machines sleep and wake; in [`FaultPlan::schedule`] their clocks stop.
     pub sleeps: u32,
     /// Wall clocks jump by up to a day.
     pub wall_jumps: u32,
@@ -72,6 +143,47 @@ pub struct FaultPlan {
     pub disk_faults: u32,
     /// All clocks drift by up to so many parts per million, in both directions.
     pub drift_ppm: u32,
+    /// Faults that only [`FaultPlan::schedule_all`] knows.
+    pub more: MorePlan,
+    /// How they are put into a run.
+    pub model: FaultModel,
+}
+
+/// Faults that [`FaultPlan::schedule`] does not know: old regression lines keep their meaning.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MorePlan {
+    /// Machines are paused: their clocks stop.
+    pub pauses: u32,
+    /// Pairs of hosts are cut in both directions.
+    pub pair_cuts: u32,
+    /// Firewalls drop or reject UDP, TCP or both.
+    pub filters: u32,
+    /// One direction is slower by up to a minute.
+    pub delays: u32,
+    /// One direction loses large packets.
+    pub path_mtus: u32,
+    /// Hosts take drawn times for inputs.
+    pub stutters: u32,
+    /// Clocks change their rate, within `drift_ppm`.
+    pub drift_changes: u32,
+    /// Hosts are started with a wrong date.
+    pub wrong_dates: u32,
+    /// Disks lose writes that they had called durable, with a crash.
+    pub disk_lies: u32,
+    /// Disks become older ones, with a crash.
+    pub rollbacks: u32,
+    /// Syncs fail once.
+    pub sync_failures: u32,
+    /// Hosts have no descriptors.
+    pub starvations: u32,
+    /// Hosts go for good.
+    pub deaths: u32,
+    /// Hosts come back with the disk of another.
+    pub clones: u32,
+    /// Hosts get other addresses.
+    pub readdresses: u32,
+    /// Applications beside the machine are stopped and go on ([`crate::App`], [`crate::Cause::BesideStopped`]).
+    pub app_stops: u32,
 }
 
 impl FaultPlan {
@@ -90,6 +202,28 @@ impl FaultPlan {
             slow_hosts: some(4),
             disk_faults: some(3),
             drift_ppm: some(50_000),
+            more: MorePlan::default(),
+            model: FaultModel::V1,
+        }
+    }
+
+    /// Whether it has no fault.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self { model: self.model, ..Self::default() }
+    }
+
+    /// Puts the faults of the plan into a simulation, as its fault model has them. Aims are for [`FaultModel::V2`].
+    pub fn put_into<M: Machine + 'static>(
+        &self,
+        seed: u64,
+        sim: &mut Sim<M>,
+        during: Duration,
+        aims: &'static [Aim<M>],
+    ) {
+        match self.model {
+            FaultModel::V1 => self.schedule(seed, sim, during),
+            FaultModel::V2 => self.schedule_all(seed, sim, during, aims),
         }
     }
 
@@ -124,7 +258,7 @@ impl FaultPlan {
         }
         for _ in 0..self.sleeps {
             let host = dice.host();
-            dice.span(sim, Fault::Sleep(host), Fault::Resume(host));
+            dice.span(sim, Fault::Sleep { host, counts: false }, Fault::Resume(host));
         }
         self.schedule_slowness(sim, &mut dice);
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use annulus_core::{Batch, Rng, SpaceId, StoreFault};
 
-/// What a crash does to a disk.
+/// The effect of a crash on a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFate {
     /// Every write that was answered is there; those under way may be.
@@ -17,9 +17,13 @@ pub enum DiskFate {
     UnsyncedLost,
     /// It is empty.
     Lost,
+    /// It had called writes durable that were not: of the last of them some are lost. Needs `DiskConfig::history`.
+    Lied,
+    /// It is as it was at some earlier moment, as if restored from a backup. Needs `DiskConfig::history`.
+    Rollback,
 }
 
-/// What ails a disk at the moment.
+/// The current fault of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskHealth {
     /// Nothing.
@@ -29,16 +33,20 @@ pub enum DiskHealth {
     Full,
     /// It is broken: reads and writes fail.
     Broken,
+    /// The next sync fails, and what was to be synced is forgotten; then it is good again.
+    SyncFails,
 }
 
 /// The disk of one host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Disk {
     /// Keys with their space in front.
     entries: BTreeMap<Bytes, Bytes>,
     bytes: u64,
-    /// What the unsynced batches replaced, oldest first.
+    /// The values that unsynced batches replaced, oldest first.
     undo: VecDeque<Undo>,
+    /// The values that the last synced batches replaced, oldest first.
+    history: VecDeque<Undo>,
     /// Batches ever written; the youngest has this number.
     written: u64,
     /// The youngest batch that was answered.
@@ -46,7 +54,7 @@ pub struct Disk {
     pub(crate) health: DiskHealth,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Undo {
     number: u64,
     replaced: Vec<(Bytes, Option<Bytes>)>,
@@ -55,8 +63,11 @@ struct Undo {
 /// Bytes that do not grow.
 type Bytes = Box<[u8]>;
 
+/// So many durable batches may turn out not to have been.
+const LIES_MAX: usize = 8;
+
 /// Unsynced batches beyond this are taken for synced: no system keeps them for ever.
-const UNSYNCED_MAX: usize = 4096;
+const UNSYNCED_MAX: usize = 65_536;
 
 impl Disk {
     /// The value of a key.
@@ -82,13 +93,20 @@ impl Disk {
         self.undo.len()
     }
 
+    /// Whether a loss of power leaves the value of a key as it is.
+    #[must_use]
+    pub fn is_synced(&self, space: SpaceId, key: &[u8]) -> bool {
+        let key = full(space, key);
+        !self.undo.iter().any(|undo| undo.replaced.iter().any(|(changed, _)| **changed == *key))
+    }
+
     /// Makes all changes and gives the number of the batch.
     ///
     /// # Errors
     /// If the disk cannot; nothing has changed.
     pub(crate) fn write(&mut self, batch: Batch<'_>, bytes_max: Option<u64>) -> Result<u64, StoreFault> {
         match self.health {
-            DiskHealth::Good => {}
+            DiskHealth::Good | DiskHealth::SyncFails => {}
             DiskHealth::Full => return Err(StoreFault::Full),
             DiskHealth::Broken => return Err(StoreFault::Broken),
         }
@@ -111,11 +129,17 @@ impl Disk {
     }
 
     /// A batch was answered; if it was durable it is safe, and so is all before it.
-    pub(crate) fn answered(&mut self, number: u64, durable: bool) {
+    pub(crate) fn answered(&mut self, number: u64, durable: bool, history_max: usize) {
         self.answered = self.answered.max(number);
         if durable {
             while self.undo.front().is_some_and(|oldest| oldest.number <= number) {
-                self.undo.pop_front();
+                let Some(oldest) = self.undo.pop_front() else { break };
+                if history_max > 0 {
+                    self.history.push_back(oldest);
+                }
+            }
+            while self.history.len() > history_max {
+                self.history.pop_front();
             }
         }
     }
@@ -129,20 +153,40 @@ impl Disk {
                 return 0;
             }
             DiskFate::Kept => self.answered.max(first - 1),
-            DiskFate::UnsyncedLost => first - 1,
+            DiskFate::UnsyncedLost | DiskFate::Lied | DiskFate::Rollback => first - 1,
         };
         let survive = rng.between(safe, self.written.max(safe));
         let mut forgotten = 0;
         while self.undo.back().is_some_and(|youngest| youngest.number > survive) {
             let Some(youngest) = self.undo.pop_back() else { break };
-            forgotten += 1;
-            for (key, old) in youngest.replaced.into_iter().rev() {
-                self.set(key, old);
+            forgotten += self.undo_batch(youngest);
+        }
+        let undone = match fate {
+            DiskFate::Lied => rng.between(0, self.history.len().min(LIES_MAX) as u64),
+            DiskFate::Rollback => rng.between(0, self.history.len() as u64),
+            _ => 0,
+        };
+        if undone > 0 {
+            // Nothing of a later batch may outlive an earlier one.
+            while let Some(youngest) = self.undo.pop_back() {
+                forgotten += self.undo_batch(youngest);
             }
         }
-        // What is there after a start is on the disk.
+        for _ in 0..undone {
+            let Some(youngest) = self.history.pop_back() else { break };
+            forgotten += self.undo_batch(youngest);
+        }
+        // Everything that is there after a start is on the disk.
         self.undo.clear();
         forgotten
+    }
+
+    /// Undoes a batch; one more that was forgotten.
+    fn undo_batch(&mut self, batch: Undo) -> u64 {
+        for (key, old) in batch.replaced.into_iter().rev() {
+            self.set(key, old);
+        }
+        1
     }
 
     /// The entries of a range with their full keys; an empty `until` is no end.

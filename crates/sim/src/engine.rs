@@ -5,9 +5,10 @@ use annulus_core::{Action, Bound, Machine};
 use crate::fault::Fault;
 use crate::fault::Step;
 use crate::host::{Binding, Birth, HostId, HostState, Listening, Waiting};
+use crate::latency::normal;
 use crate::observer::{Observer, Verdict, Violation};
 use crate::queue::What;
-use crate::sim::{Sim, address};
+use crate::sim::Sim;
 use crate::trace::{Kind, Record};
 
 /// A machine that asks this often in a row to be woken at one and the same moment will never stop asking.
@@ -28,6 +29,8 @@ impl<M: Machine> Sim<M> {
             What::Segment(slot) => self.segment_arrives(slot),
             What::Pump(key) => self.pump_due(key, observer)?,
             What::Retransmit(key) => self.retransmit_due(key),
+            What::Look(key) => self.look_due(key),
+            What::Probe(key) => self.probe_due(key),
             What::Stored(slot) => self.store_answers(slot, observer)?,
             What::Step(slot) => {
                 let step = self.steps.at_mut(slot).take();
@@ -43,21 +46,18 @@ impl<M: Machine> Sim<M> {
 
     /// Starts a host that has no machine.
     pub(crate) fn start(&mut self, id: HostId, observer: &mut dyn Observer<M>) -> Verdict {
-        if self.hosts[id.index()].machine.is_some() {
+        if self.hosts[id.index()].machine.is_some() || self.hosts[id.index()].is_dead() {
             return Ok(());
         }
-        let seed = self.host_rng.seed();
+        let (seed, address) = (self.host_rng.seed(), self.address(id));
         let host = &self.hosts[id.index()];
         let starts = host.life;
-        let machine = (self.factory)(Birth {
-            host: id,
-            seed,
-            address: address(id),
-            addresses: host.addresses(),
-            starts,
-        });
+        let machine = (self.factory)(Birth { host: id, seed, address, addresses: host.addresses(), starts });
         let (bound, sockets, listeners) = self.bind(id, &machine)?;
         let host = &mut self.hosts[id.index()];
+        if let Some(extra) = &mut host.extra {
+            host.clock.jump(std::mem::take(&mut extra.wall_at_start));
+        }
         host.life += 1;
         host.sockets = sockets;
         host.listeners = listeners;
@@ -88,7 +88,7 @@ impl<M: Machine> Sim<M> {
         }
         host.wake_at = u64::MAX;
         if !host.is_free(at) {
-            // A busy host is woken when it is free; one that stands still is when it is resumed.
+            // A busy host is woken when it is free; one that is paused is when it is resumed.
             if let Some(extra) = host.extra.as_ref().filter(|extra| extra.busy_until > at) {
                 host.wake_at = extra.busy_until;
                 self.queue.push(host.wake_at, What::Wake(id));
@@ -131,8 +131,13 @@ impl<M: Machine> Sim<M> {
             self.queue_drain(id, at);
         }
         let host = &mut self.hosts[id.index()];
-        if let Some(extra) = host.extra.as_mut().filter(|extra| extra.slow_micros > 0) {
+        if let Some(extra) =
+            host.extra.as_mut().filter(|extra| extra.slow_micros > 0 || extra.stutter_micros > 0)
+        {
             extra.busy_until = at + extra.slow_micros;
+            if extra.stutter_micros > 0 {
+                extra.busy_until += stutter(extra.stutter_micros, &mut self.host_rng);
+            }
             let until = extra.busy_until;
             self.queue_drain(id, until);
         }
@@ -188,6 +193,10 @@ impl<M: Machine> Sim<M> {
             }
             Action::Finish { stream } => {
                 self.finish_stream(id, stream);
+                Ok(())
+            }
+            Action::Watch { stream, watch } => {
+                self.watch_stream(id, stream, watch);
                 Ok(())
             }
             Action::Abort { stream } => {
@@ -295,7 +304,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Lets something wait for a host. Who cannot take it now takes it when that has changed.
+    /// Lets something wait for a host. A host that cannot take it now takes it when that has changed.
     pub(crate) fn wait(&mut self, id: HostId, what: Waiting<M::Command>) {
         let host = &mut self.hosts[id.index()];
         let extra = host.extra();
@@ -313,7 +322,8 @@ impl<M: Machine> Sim<M> {
         machine: &M,
     ) -> Result<(Bound, Box<[Binding]>, Box<[Listening]>), Violation> {
         let endpoints = machine.endpoints();
-        let mut bound = Bound::default();
+        let boot_id = Some(self.hosts[id.index()].boot_id(id));
+        let mut bound = Bound { confirms: self.config.stream.confirms, boot_id, ..Bound::default() };
         let (mut sockets, mut listeners) = (Vec::new(), Vec::new());
         for socket in endpoints.sockets {
             let addr = self.bind_address(id, socket.name, socket.bind)?;
@@ -324,7 +334,7 @@ impl<M: Machine> Sim<M> {
             let addr = self.bind_address(id, listener.name, listener.bind)?;
             bound.listeners.push((listener.id, addr));
             let streams_max = listener.streams_max;
-            listeners.push(Listening { id: listener.id, addr, streams_max, streams: 0 });
+            listeners.push(Listening { id: listener.id, addr, streams_max, streams: 0, untaken: 0 });
         }
         Ok((bound, sockets.into(), listeners.into()))
     }
@@ -353,12 +363,27 @@ impl<M: Machine> Sim<M> {
 
     /// Whether an address is one of a host's own.
     pub(crate) fn has_address(&self, id: HostId, ip: std::net::IpAddr) -> bool {
-        ip == address(id) || self.hosts[id.index()].addresses().contains(&ip)
+        ip == self.address(id) || self.hosts[id.index()].addresses().contains(&ip)
+    }
+
+    /// Whether a host was given another address instead of this one.
+    pub(crate) fn has_lost(&self, id: HostId, ip: std::net::IpAddr) -> bool {
+        self.has_moved && !ip.is_unspecified() && !self.has_address(id, ip)
     }
 
     /// The address a host sends from when it is bound to all of them, if it has one of the family.
     pub(crate) fn own_address(&self, id: HostId, v4: bool) -> Option<std::net::IpAddr> {
         let others = self.hosts[id.index()].addresses();
-        if v4 { Some(address(id)) } else { others.iter().copied().find(std::net::IpAddr::is_ipv6) }
+        if v4 { Some(self.address(id)) } else { others.iter().copied().find(std::net::IpAddr::is_ipv6) }
     }
+}
+
+/// A drawn delay with this median that is above a second once in a thousand times.
+fn stutter(median_micros: u64, rng: &mut annulus_core::Rng) -> u64 {
+    const SECOND_MICROS: f64 = 1_000_000.0;
+    /// So many standard deviations above the mean is one in a thousand.
+    const ONE_IN_1000: f64 = 3.09;
+    let median = (median_micros as f64).clamp(1.0, SECOND_MICROS / 2.0);
+    let sigma = libm::log(SECOND_MICROS / median) / ONE_IN_1000;
+    (libm::exp(sigma * normal(rng)) * median).min(60.0 * SECOND_MICROS) as u64
 }

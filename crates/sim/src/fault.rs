@@ -1,6 +1,7 @@
-//! What can be done to the world, and when.
+//! Faults and their schedule.
 
 use core::time::Duration;
+use std::net::IpAddr;
 
 use annulus_core::{Machine, RequestId};
 
@@ -17,17 +18,23 @@ pub enum Fault {
         /// Where.
         host: HostId,
         /// Whether the whole machine loses power. If not, its kernel lives on: it sends what it took and ends
-        /// streams, or resets those with unread data. If so, nobody is told anything.
+        /// streams, or resets those with unread data. If so, no peer gets a FIN or a reset.
         power: bool,
-        /// What becomes of the disk.
+        /// The effect on the disk.
         disk: DiskFate,
     },
     /// A host that is off or down is started, with a new machine.
     Start(HostId),
-    /// A process stands still; its kernel goes on and its clocks run.
+    /// A process is paused; its kernel goes on and its clocks run.
     Suspend(HostId),
-    /// A whole machine sleeps: what comes is lost and its monotonic clock stands still.
-    Sleep(HostId),
+    /// A whole machine sleeps: what comes is lost and its kernel sends nothing.
+    Sleep {
+        /// Which.
+        host: HostId,
+        /// Whether its clock counts the time. A machine that is suspended counts it (CLOCK_BOOTTIME); one that is paused
+        /// from outside, as a hypervisor does, cannot.
+        counts: bool,
+    },
     /// The end of either.
     Resume(HostId),
     /// A host's clocks run too fast by so many parts per million, too slow if negative.
@@ -51,11 +58,49 @@ pub enum Fault {
         /// How long.
         delay: Duration,
     },
+    /// A host takes a drawn time for each input: this much in the middle, and above a second once in a thousand times.
+    Stutter {
+        /// Which.
+        host: HostId,
+        /// The median; zero ends it.
+        median: Duration,
+    },
+    /// At its next start a host's wall clock is wrong by so many microseconds.
+    WallAtStart {
+        /// Whose.
+        host: HostId,
+        /// By how much.
+        micros: i64,
+    },
+    /// A host's system has no descriptors, no ports and no buffers, or has them again.
+    Starved {
+        /// Which.
+        host: HostId,
+        /// Whether it has none.
+        is_starved: bool,
+    },
+    /// A host gets another address, as from DHCP, and has its old one no more: its old connections die silently, and what
+    /// is bound to the old address sends and gets nothing. A socket that is bound to all addresses goes on.
+    Readdress {
+        /// Which.
+        host: HostId,
+        /// The address.
+        to: IpAddr,
+    },
+    /// A host goes for good: it loses power, and nothing starts it again.
+    Die(HostId),
+    /// A host that is down is started with a copy of another one's disk: two live with one identity.
+    Clone {
+        /// Whose disk.
+        from: HostId,
+        /// Where to.
+        to: HostId,
+    },
     /// A disk fails, or is good again.
     Disk {
         /// Whose.
         host: HostId,
-        /// What ails it.
+        /// The fault.
         health: DiskHealth,
     },
     /// Nothing gets from one host to another; the other direction stays as it is.
@@ -65,7 +110,36 @@ pub enum Fault {
         /// To which.
         to: HostId,
     },
-    /// The end of a cut.
+    /// A firewall between two hosts, in one direction.
+    Filter {
+        /// From which.
+        from: HostId,
+        /// To which.
+        to: HostId,
+        /// The traffic that it stops.
+        what: Traffic,
+        /// How.
+        how: Block,
+    },
+    /// Packets from one host to another take so much longer; nothing is lost.
+    Delay {
+        /// From which.
+        from: HostId,
+        /// To which.
+        to: HostId,
+        /// How much longer.
+        by: Duration,
+    },
+    /// Packets above this size vanish between two hosts, without an ICMP message.
+    PathMtu {
+        /// From which.
+        from: HostId,
+        /// To which.
+        to: HostId,
+        /// The largest that passes.
+        bytes: usize,
+    },
+    /// The end of a cut, a filter, a delay and a small path MTU.
     Mend {
         /// From which.
         from: HostId,
@@ -79,8 +153,28 @@ pub enum Fault {
     /// The network becomes another one.
     Network(Box<NetworkConfig>),
     /// Everything that can be mended is: links, clocks' rates, slow hosts, disks; what sleeps wakes and what is
-    /// down starts. The network keeps its latency and loses its noise.
+    /// down starts, but for the dead. The network keeps its latency and loses its noise.
     Calm,
+}
+
+/// The traffic that a filter stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Everything.
+    All,
+    /// UDP.
+    Datagrams,
+    /// TCP.
+    Streams,
+}
+
+/// How a filter stops it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// Silently.
+    Drop,
+    /// With an answer: a connection is refused, a stream is reset.
+    Reject,
 }
 
 /// Something that a scenario does at a moment.
@@ -93,12 +187,12 @@ pub enum Step<M: Machine> {
     Stop(HostId),
     /// Ends a process that was asked to stop and did not, if it still lives its `life`.
     #[doc(hidden)]
-    Impatience(HostId, u32),
+    StopTimeout(HostId, u32),
     /// Does anything at all.
     Call(Call<M>),
 }
 
-/// What a step does that does anything at all.
+/// The code of a step that does anything at all.
 pub type Call<M> = Box<dyn FnOnce(&mut Sim<M>)>;
 
 impl<M: Machine> From<Fault> for Step<M> {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::queue::What;
 use crate::stats::HostStats;
 use crate::stream::EndKey;
 
@@ -37,7 +38,7 @@ impl fmt::Display for HostId {
     }
 }
 
-/// What a host is doing.
+/// The state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostState {
     /// It has no power: nothing answers.
@@ -48,9 +49,9 @@ pub enum HostState {
     Loading,
     /// Its machine runs.
     Up,
-    /// Its process stands still; the kernel goes on.
+    /// Its process is paused; the kernel goes on.
     Suspended,
-    /// The whole machine sleeps: nothing answers and its clocks stand still.
+    /// The whole machine sleeps: nothing answers.
     Asleep,
 }
 
@@ -65,7 +66,7 @@ pub struct HostSpec {
     pub off: bool,
 }
 
-/// What a machine is made from, at the first start and at every other.
+/// The arguments of a machine's constructor, at every start.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth<'a> {
     /// For which host.
@@ -95,6 +96,8 @@ pub(crate) struct Listening {
     pub(crate) addr: SocketAddr,
     pub(crate) streams_max: usize,
     pub(crate) streams: usize,
+    /// So many of these wait for the process to accept them.
+    pub(crate) untaken: usize,
 }
 
 /// Something that waits for a host that cannot take it yet.
@@ -109,7 +112,7 @@ pub(crate) enum Waiting<C> {
     Stop,
 }
 
-/// What few hosts need, allotted when one does.
+/// State that few hosts need, allocated on demand.
 pub(crate) struct Extra<C> {
     pub(crate) streams: BTreeMap<StreamId, EndKey>,
     pub(crate) accepted: u64,
@@ -123,6 +126,18 @@ pub(crate) struct Extra<C> {
     pub(crate) drain_queued: bool,
     pub(crate) line_free_at: u64,
     pub(crate) addresses: Vec<IpAddr>,
+    /// The median of a drawn delay for each input.
+    pub(crate) stutter_micros: u64,
+    pub(crate) is_starved: bool,
+    pub(crate) is_dead: bool,
+    /// The address instead of the one that it has by its number.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) wall_at_start: i64,
+    /// How often it was without power.
+    pub(crate) boots: u32,
+    /// Timers of its kernel and its driver that ran out while they could not act.
+    pub(crate) stopped_timers: Vec<What>,
+    pub(crate) asleep_since: u64,
 }
 
 impl<C> Default for Extra<C> {
@@ -139,6 +154,14 @@ impl<C> Default for Extra<C> {
             drain_queued: false,
             line_free_at: 0,
             addresses: Vec::new(),
+            stutter_micros: 0,
+            is_starved: false,
+            is_dead: false,
+            address: None,
+            wall_at_start: 0,
+            boots: 0,
+            stopped_timers: Vec::new(),
+            asleep_since: 0,
         }
     }
 }
@@ -217,6 +240,23 @@ impl<M: Machine> Host<M> {
 
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         self.extra.as_ref().map_or(&[], |extra| &extra.addresses)
+    }
+
+    /// Whether its system has no descriptors, ports and buffers.
+    #[inline]
+    pub(crate) fn is_starved(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.is_starved)
+    }
+
+    /// Whether it has gone for good.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| extra.is_dead)
+    }
+
+    /// Names its boot: another one each time it was without power.
+    pub(crate) fn boot_id(&self, id: HostId) -> [u8; 16] {
+        let boots = self.extra.as_ref().map_or(0, |extra| extra.boots);
+        (u128::from(id.0) << 64 | u128::from(boots) << 1 | 1).to_be_bytes()
     }
 
     /// The end of a stream that its machine calls by this number.

@@ -1,4 +1,4 @@
-//! How long a datagram is under way: five models of distance.
+//! How long a datagram is under way: six models of distance.
 
 use core::fmt;
 use core::str::FromStr;
@@ -26,6 +26,15 @@ pub enum Latency {
         /// Latency of one unit of distance.
         per_unit: Duration,
     },
+    /// Hosts are in clusters: every pair within one is `near`, every pair of two clusters `far`.
+    Clusters {
+        /// How many clusters.
+        count: u8,
+        /// Latency within a cluster.
+        near: Duration,
+        /// Latency between clusters.
+        far: Duration,
+    },
     /// Hosts are points on a sphere; the latency is the length of the shortest way over its surface, `antipode`
     /// for two opposite points.
     Sphere {
@@ -37,13 +46,14 @@ pub enum Latency {
 impl Latency {
     /// Whether hosts need a place in this model.
     pub(crate) const fn has_places(&self) -> bool {
-        matches!(self, Self::Plane { .. } | Self::Sphere { .. })
+        matches!(self, Self::Plane { .. } | Self::Clusters { .. } | Self::Sphere { .. })
     }
 
     /// A place for another host.
     pub(crate) fn place(&self, rng: &mut Rng) -> Place {
         match self {
             Self::Plane { .. } => [rng.unit() * 1000.0, rng.unit() * 1000.0, 0.0],
+            Self::Clusters { count, .. } => [rng.below(u64::from(*count)) as f64, 0.0, 0.0],
             Self::Sphere { .. } => {
                 // Uniform on a sphere: the height is uniform, and so is the angle around the axis.
                 let height = rng.unit() * 2.0 - 1.0;
@@ -64,7 +74,7 @@ impl Latency {
                 let drawn = libm::exp(sigma * normal(rng)) * micros(median) as f64;
                 drawn as u64
             }
-            Self::Plane { .. } | Self::Sphere { .. } => self.distance(from, to),
+            Self::Plane { .. } | Self::Clusters { .. } | Self::Sphere { .. } => self.distance(from, to),
         }
     }
 
@@ -78,6 +88,7 @@ impl Latency {
                 let (x, y) = (from[0] - to[0], from[1] - to[1]);
                 (libm::sqrt(x * x + y * y) * nanos(per_unit) / 1000.0) as u64
             }
+            Self::Clusters { near, far, .. } => micros(if from[0] == to[0] { near } else { far }),
             Self::Sphere { antipode } => {
                 let dot = from[0] * to[0] + from[1] * to[1] + from[2] * to[2];
                 let angle = libm::acos(dot.clamp(-1.0, 1.0));
@@ -95,7 +106,7 @@ fn nanos(duration: Duration) -> f64 {
 }
 
 /// A draw from the standard normal distribution (Box–Muller, one of the two).
-fn normal(rng: &mut Rng) -> f64 {
+pub(crate) fn normal(rng: &mut Rng) -> f64 {
     let (radius, angle) = (1.0 - rng.unit(), rng.unit());
     libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(2.0 * core::f64::consts::PI * angle)
 }
@@ -107,6 +118,9 @@ impl fmt::Display for Latency {
             Self::Uniform(low, high) => write!(f, "uniform:{}:{}", micros(low), micros(high)),
             Self::LogNormal { median, sigma } => write!(f, "lognormal:{}:{sigma}", micros(median)),
             Self::Plane { per_unit } => write!(f, "plane:{}", micros(per_unit)),
+            Self::Clusters { count, near, far } => {
+                write!(f, "clusters:{count}:{}:{}", micros(near), micros(far))
+            }
             Self::Sphere { antipode } => write!(f, "sphere:{}", micros(antipode)),
         }
     }
@@ -118,12 +132,13 @@ const MICROS_MAX: u64 = 3_600_000_000;
 impl FromStr for Latency {
     type Err = String;
 
-    /// `constant:1000`, `uniform:500:2000`, `lognormal:1000:0.5`, `plane:50`, `sphere:100000`: microseconds.
+    /// `constant:1000`, `uniform:500:2000`, `lognormal:1000:0.5`, `plane:50`, `clusters:4:500:40000`, `sphere:100000`:
+    /// microseconds.
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = || {
             format!(
                 "no latency model `{text}`: write constant:MICROS, uniform:LOW:HIGH, lognormal:MEDIAN:SIGMA, \
-                 plane:PER_UNIT or sphere:ANTIPODE"
+                 plane:PER_UNIT, clusters:COUNT:NEAR:FAR or sphere:ANTIPODE"
             )
         };
         let parts: Vec<&str> = text.split(':').collect();
@@ -147,6 +162,14 @@ impl FromStr for Latency {
                 Self::LogNormal { median: time(median)?, sigma }
             }
             ["plane", per_unit] => Self::Plane { per_unit: time(per_unit)? },
+            ["clusters", count, near, far] => {
+                let count: u8 = count.parse().map_err(|_| usage())?;
+                let (near, far) = (time(near)?, time(far)?);
+                if count < 2 || near >= far {
+                    return Err(String::from("write at least 2 clusters, nearer within than between them"));
+                }
+                Self::Clusters { count, near, far }
+            }
             ["sphere", antipode] => Self::Sphere { antipode: time(antipode)? },
             _ => return Err(usage()),
         })
@@ -206,11 +229,36 @@ mod tests {
     }
 
     #[test]
+    fn clusters_are_near_within_and_far_between() {
+        let (near, far) = (Duration::from_micros(5), Duration::from_micros(900));
+        let drawn = draws(Latency::Clusters { count: 4, near, far }, 10_000);
+        let within = drawn.iter().filter(|micros| **micros == 5).count();
+        assert!((2_300..2_700).contains(&within), "a quarter of all pairs: {within}");
+        assert_eq!(drawn.iter().filter(|micros| **micros == 900).count(), 10_000 - within);
+    }
+
+    #[test]
     fn a_model_reads_what_it_prints() {
-        for text in ["constant:1000", "uniform:5:20", "lognormal:1000:0.5", "plane:50", "sphere:100000"] {
+        for text in [
+            "constant:1000",
+            "uniform:5:20",
+            "lognormal:1000:0.5",
+            "plane:50",
+            "clusters:4:500:40000",
+            "sphere:1",
+        ] {
             assert_eq!(text.parse::<Latency>().unwrap().to_string(), text);
         }
-        for bad in ["", "constant", "constant:x", "uniform:1", "lognormal:1:9", "moon:3"] {
+        for bad in [
+            "",
+            "constant",
+            "constant:x",
+            "uniform:1",
+            "lognormal:1:9",
+            "clusters:1:5:9",
+            "clusters:3:9:5",
+            "moon:3",
+        ] {
             assert!(bad.parse::<Latency>().is_err(), "{bad}");
         }
     }

@@ -1,8 +1,8 @@
-//! A deterministic simulator for machines: virtual time, a network with every fault, one seed.
+//! A deterministic simulator for machines: virtual time, a network with faults, one seed.
 //!
-//! A [`Sim`] runs any [`Machine`](annulus_core::Machine) on any number of hosts. What happens is ordered by time and
-//! by the order in which it was caused; the seed decides all that is left to chance; so a run can be repeated to the
-//! last bit, and its [trace hash](Sim::trace_hash) shows that it was.
+//! A [`Sim`] runs any [`Machine`](annulus_core::Machine) on any number of hosts. Events are ordered by time, then by the
+//! order in which they were caused. The seed decides every random choice. So a run can be repeated exactly, and equal
+//! [trace hashes](Sim::trace_hash) show it.
 //!
 //! ```
 //! use core::time::Duration;
@@ -36,11 +36,14 @@
 //! | see everything as it happens | [`Observer`] |
 //! | interfere at a condition | [`Sim::inject`] from within an [`Observer`] |
 //! | drop or alter chosen datagrams | [`Observer::on_datagram`] |
+//! | excuse, time and count what a checker meets | [`Ledger`], [`Excuse`], [`Promise`], [`Sim::causes`] |
 //! | test a protocol | [`Scenario`], [`Checker`], [`run`], [`run_many`], [`Conditions`] |
 //! | read what happened | [`Sim::trace_to`] |
 //!
 //! `docs/simulator.md` tells how to write a scenario and lists the faults.
 
+mod aim;
+mod causes;
 mod clock;
 mod conditions;
 mod config;
@@ -52,8 +55,10 @@ mod fault;
 mod hash;
 mod host;
 mod latency;
+mod ledger;
 mod links;
 mod observer;
+mod outside;
 mod packet;
 mod queue;
 mod runs;
@@ -65,14 +70,18 @@ mod storage;
 mod stream;
 mod trace;
 
-pub use conditions::{Conditions, FaultPlan};
+pub use aim::Aim;
+pub use causes::{Cause, Trouble};
+pub use conditions::{Conditions, FaultModel, FaultPlan, MorePlan};
 pub use config::{Config, DiskConfig, HostConfig, NetworkConfig, StreamConfig};
 pub use disk::{Disk, DiskFate, DiskHealth};
-pub use fault::{Call, Fault, Step};
+pub use fault::{Block, Call, Fault, Step, Traffic};
 pub use hash::TraceHash;
 pub use host::{Birth, HostId, HostSpec, HostState};
 pub use latency::Latency;
-pub use observer::{Datagram, Observer, Passage, Verdict, Violation};
+pub use ledger::{Books, Entries, Excuse, Kept, Ledger, Promise, Used};
+pub use observer::{Datagram, DatagramFate, Observer, Verdict, Violation};
+pub use outside::App;
 pub use runs::{run_many, run_seeds};
 pub use scenario::{Checker, Lines, Report, Scenario, Setup, run};
 pub use sim::{NETWORK_BROADCAST, Sim, stream_of};

@@ -1,15 +1,38 @@
-//! Who can reach whom: one-way cuts and partitions.
+//! Reachability: one-way cuts and partitions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::fault::{Block, Traffic};
 use crate::host::HostId;
 
-/// What is cut at the moment. Both kinds add up.
+/// The current cuts. Both kinds add up.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     cuts: BTreeSet<(HostId, HostId)>,
     /// The side each host is on; hosts beyond the end are on side 0.
     sides: Vec<u8>,
+    /// Filters, delays and path MTUs of one direction each.
+    paths: BTreeMap<(HostId, HostId), Path>,
+}
+
+/// Filters, delay and path MTU between two hosts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Path {
+    pub(crate) datagrams: Option<Block>,
+    pub(crate) streams: Option<Block>,
+    pub(crate) delay_micros: u64,
+    pub(crate) mtu_bytes: Option<usize>,
+}
+
+impl Path {
+    /// How it stops this kind of traffic, if it does.
+    pub(crate) fn block(&self, traffic: Traffic) -> Option<Block> {
+        match traffic {
+            Traffic::Datagrams => self.datagrams,
+            Traffic::Streams => self.streams,
+            Traffic::All => self.datagrams.and(self.streams),
+        }
+    }
 }
 
 impl Links {
@@ -21,6 +44,18 @@ impl Links {
     /// Mends one direction.
     pub(crate) fn mend(&mut self, from: HostId, to: HostId) {
         self.cuts.remove(&(from, to));
+        self.paths.remove(&(from, to));
+    }
+
+    /// Puts something else between two hosts.
+    pub(crate) fn path_mut(&mut self, from: HostId, to: HostId) -> &mut Path {
+        self.paths.entry((from, to)).or_default()
+    }
+
+    /// Filters, delay and path MTU between two hosts, if there are any.
+    #[inline]
+    pub(crate) fn path(&self, from: HostId, to: HostId) -> Option<&Path> {
+        if self.paths.is_empty() { None } else { self.paths.get(&(from, to)) }
     }
 
     /// Puts these hosts on a side of their own, apart from all others.
@@ -42,6 +77,7 @@ impl Links {
     pub(crate) fn heal(&mut self) {
         self.cuts.clear();
         self.sides.clear();
+        self.paths.clear();
     }
 
     /// Whether something sent by `from` reaches `to`.

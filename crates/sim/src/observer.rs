@@ -1,4 +1,4 @@
-//! Who watches a simulation from outside: checkers, hooks and the complaints they make.
+//! Observers of a simulation: checkers, hooks and the violations that they report.
 
 use core::fmt;
 use std::net::SocketAddr;
@@ -33,12 +33,12 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// What a checker says to what it saw. The first violation ends the run.
+/// The verdict of a checker. The first violation ends the run.
 pub type Verdict = Result<(), Violation>;
 
-/// What becomes of a datagram that a hook has seen.
+/// The fate of a datagram that a hook has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
+pub enum DatagramFate {
     /// It goes on its way, with whatever bytes the hook left.
     Pass,
     /// It is lost.
@@ -92,8 +92,8 @@ pub trait Observer<M: Machine> {
     fn on_stopped(&mut self, sim: &Sim<M>, host: HostId) {}
 
     /// A datagram goes out. It may be changed or dropped.
-    fn on_datagram(&mut self, sim: &Sim<M>, datagram: Datagram<'_>) -> Passage {
-        Passage::Pass
+    fn on_datagram(&mut self, sim: &Sim<M>, datagram: Datagram<'_>) -> DatagramFate {
+        DatagramFate::Pass
     }
 
     /// A machine writes to a stream.

@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use annulus_core::{Machine, SocketId, micros};
 
+use crate::fault::{Block, Traffic};
 use crate::host::{Binding, HostId, Waiting, covers};
-use crate::observer::{Datagram, Observer, Passage, Verdict, Violation};
+use crate::observer::{Datagram, DatagramFate, Observer, Verdict, Violation};
 use crate::queue::What;
 use crate::sim::{NETWORK_BROADCAST, Sim};
 use crate::trace::{Bytes, Kind, Record};
@@ -35,6 +36,10 @@ pub(crate) enum Loss {
     Cut,
     /// By a full queue before the line.
     Backlog,
+    /// By a filter that says so.
+    Rejected,
+    /// By a path that takes only smaller ones.
+    Oversize,
 }
 
 /// How long a host takes to talk to itself.
@@ -51,6 +56,10 @@ impl<M: Machine> Sim<M> {
         observer: &mut dyn Observer<M>,
     ) -> Verdict {
         let from = self.source(id, socket, to)?;
+        if self.hosts[id.index()].is_starved() || self.has_lost(id, from.ip()) {
+            self.stats.datagrams_shed += 1;
+            return Ok(());
+        }
         let slot = self.packets.claim();
         let packet = self.packets.at_mut(slot);
         packet.bytes.clear();
@@ -109,8 +118,14 @@ impl<M: Machine> Sim<M> {
     pub(crate) fn deliver(&mut self, slot: u32, observer: &mut dyn Observer<M>) -> Verdict {
         let packet = self.packets.at(slot);
         let (id, from, to) = (packet.host, packet.from, packet.to);
+        let is_for_another = !is_broadcast(to.ip()) && self.has_lost(id, to.ip());
         let host = &mut self.hosts[id.index()];
-        let socket = host.sockets.iter().find(|binding| receives(binding, to)).map(|binding| binding.id);
+        let socket = host
+            .sockets
+            .iter()
+            .filter(|_| !is_for_another)
+            .find(|binding| receives(binding, to))
+            .map(|binding| binding.id);
         let (Some(socket), Some(machine)) = (socket, host.machine.as_mut()) else {
             self.lose(slot, "nobody has this port");
             self.stats.datagrams_unreachable += 1;
@@ -137,14 +152,32 @@ impl<M: Machine> Sim<M> {
     }
 
     /// When something of so many bytes arrives that one host sends to another now.
-    pub(crate) fn travel(&mut self, from: HostId, to: HostId, bytes: usize) -> Result<u64, Loss> {
+    pub(crate) fn travel(
+        &mut self,
+        from: HostId,
+        to: HostId,
+        bytes: usize,
+        traffic: Traffic,
+    ) -> Result<u64, Loss> {
         if from == to {
             return Ok(self.now + LOOPBACK_MICROS);
         }
         if !self.links.pass(from, to) {
             return Err(Loss::Cut);
         }
-        let departs = self.departs(from, bytes)?;
+        let mut delay = 0;
+        if let Some(path) = self.links.path(from, to) {
+            match path.block(traffic) {
+                Some(Block::Drop) => return Err(Loss::Cut),
+                Some(Block::Reject) => return Err(Loss::Rejected),
+                None => {}
+            }
+            if path.mtu_bytes.is_some_and(|most| bytes > most) {
+                return Err(Loss::Oversize);
+            }
+            delay = path.delay_micros;
+        }
+        let departs = self.departs(from, bytes)? + delay;
         let network = &self.config.network;
         let rng = &mut self.network_rng;
         if network.loss > 0.0 && rng.chance(network.loss) {
@@ -200,14 +233,14 @@ impl<M: Machine> Sim<M> {
         observer: &mut dyn Observer<M>,
     ) {
         let mut bytes = std::mem::take(&mut self.packets.at_mut(slot).bytes);
-        let passage = observer.on_datagram(self, Datagram { host: id, from, to, bytes: &mut bytes });
+        let fate = observer.on_datagram(self, Datagram { host: id, from, to, bytes: &mut bytes });
         self.trace.note(self.now, Some(id), Kind::Send, || Record::Send { from, to, bytes: Bytes(&bytes) });
         self.trace.address(to);
         self.trace.hash().bytes(&bytes);
         let length = bytes.len();
         let packet = self.packets.at_mut(slot);
         *packet = Packet { from, to, host: id, bytes };
-        if passage == Passage::Drop {
+        if fate == DatagramFate::Drop {
             self.count_sent(id, length);
             self.stats.datagrams_dropped += 1;
             self.lose(slot, "dropped by the scenario");
@@ -253,7 +286,7 @@ impl<M: Machine> Sim<M> {
     fn route(&mut self, id: HostId, slot: u32) {
         let packet = self.packets.at(slot);
         let (host, length) = (packet.host, packet.bytes.len());
-        let mut arrives = match self.travel(id, host, length) {
+        let mut arrives = match self.travel(id, host, length, Traffic::Datagrams) {
             Ok(arrives) => arrives,
             Err(loss) => return self.lose_by(slot, loss),
         };
@@ -262,10 +295,15 @@ impl<M: Machine> Sim<M> {
             self.stats.datagrams_reordered += 1;
             arrives += self.network_rng.below(micros(self.config.network.reorder_by));
         }
+        let stray = self.config.network.stray;
+        if stray > 0.0 && self.network_rng.chance(stray) {
+            self.stats.datagrams_reordered += 1;
+            arrives += self.network_rng.below(micros(self.config.network.stray_by));
+        }
         self.queue.push(arrives, What::Datagram(slot));
         if duplicate > 0.0
             && self.network_rng.chance(duplicate)
-            && let Ok(arrives) = self.travel(id, host, length)
+            && let Ok(arrives) = self.travel(id, host, length, Traffic::Datagrams)
         {
             self.stats.datagrams_duplicated += 1;
             let copy = self.copy(slot);
@@ -308,7 +346,11 @@ impl<M: Machine> Sim<M> {
                 self.stats.datagrams_lost += 1;
                 self.lose(slot, "by chance");
             }
-            Loss::Cut => {
+            Loss::Oversize => {
+                self.stats.datagrams_oversize += 1;
+                self.lose(slot, "above the MTU of the path");
+            }
+            Loss::Cut | Loss::Rejected => {
                 self.stats.datagrams_cut += 1;
                 self.lose(slot, "cut");
             }

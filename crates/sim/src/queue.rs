@@ -1,4 +1,4 @@
-//! What is to happen: a heap of small entries ordered by time, then by the order in which they were put in.
+//! The event queue: a heap of small entries ordered by time, then by the order of insertion.
 //!
 //! Payloads lie in slabs elsewhere and an entry names them by number, so that moving an entry through the heap
 //! moves 32 bytes whatever is to happen.
@@ -26,6 +26,10 @@ pub(crate) enum What {
     Pump(EndKey),
     /// A stream's retransmission timer may have run out.
     Retransmit(EndKey),
+    /// A watched stream's kernel is to be looked at.
+    Look(EndKey),
+    /// A stream's keep-alive timer may have run out.
+    Probe(EndKey),
     /// The store answer in this slot is ready.
     Stored(u32),
     /// The step in this slot of the schedule is due.
@@ -130,17 +134,17 @@ impl<T> Slab<T> {
         self.free.push(slot);
     }
 
-    /// What lies in a slot.
+    /// The content of a slot.
     pub(crate) fn at(&self, slot: u32) -> &T {
         &self.slots[slot as usize]
     }
 
-    /// What lies in a slot, to change it.
+    /// The content of a slot, to change it.
     pub(crate) fn at_mut(&mut self, slot: u32) -> &mut T {
         &mut self.slots[slot as usize]
     }
 
-    /// What lies in a slot, if there ever was one of that number.
+    /// The content of a slot, if there ever was one of that number.
     pub(crate) fn find(&self, slot: u32) -> Option<&T> {
         self.slots.get(slot as usize)
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::errors::watched;
 use crate::fault::Fault;
+use crate::ledger::{Entries, Ledger, Promise};
 use crate::observer::{Observer, Verdict, Violation};
 use crate::sim::Sim;
 use crate::stats::Stats;
@@ -33,10 +34,20 @@ pub trait Checker<M: Machine>: Observer<M> {
     /// Whether the system has converged since.
     ///
     /// # Errors
-    /// Who has not yet, in a sentence; it is told if the time runs out.
+    /// The nodes that have not converged, in a sentence for the report.
     fn converged(&mut self, sim: &Sim<M>) -> Result<(), String>;
 
-    /// What it has measured, for the report: called once, at the end.
+    /// How soon the system converges when the faults have stopped, if that is promised in two bounds.
+    fn promise(&self) -> Option<&'static Promise> {
+        None
+    }
+
+    /// Its book of excuses, promises and situations, for the report.
+    fn ledger(&self) -> Option<&Ledger> {
+        None
+    }
+
+    /// The figures for the report: called once, at the end.
     fn measured(&mut self, sim: &Sim<M>) -> serde_json::Map<String, serde_json::Value> {
         serde_json::Map::new()
     }
@@ -46,24 +57,24 @@ pub trait Checker<M: Machine>: Observer<M> {
 pub struct Setup<M: Machine, C> {
     /// The world, with its faults scheduled.
     pub sim: Sim<M>,
-    /// Who watches it.
+    /// The checker.
     pub checker: C,
     /// How long faults happen.
     pub faults_for: Duration,
     /// How long the system may take to converge when they have stopped.
     pub converge_within: Duration,
-    /// What was chosen, for the report.
+    /// The chosen settings, for the report.
     pub settings: serde_json::Value,
 }
 
 /// A kind of world and what must hold in it. One value of it makes a run for every seed.
 pub trait Scenario: Sync {
-    /// What runs on the hosts.
+    /// The machine on the hosts.
     type Machine: Machine;
-    /// Who watches.
+    /// The checker.
     type Checker: Checker<Self::Machine>;
 
-    /// What it is called on the command line.
+    /// The name on the command line.
     fn name(&self) -> &'static str;
 
     /// Makes the world for a seed.
@@ -93,7 +104,7 @@ impl Lines {
     }
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Which scenario.
@@ -104,7 +115,7 @@ pub struct Report {
     pub nodes: usize,
     /// Whether nothing was violated.
     pub ok: bool,
-    /// What was, in a sentence.
+    /// The violation, in a sentence.
     pub violation: Option<String>,
     /// The hash of everything that happened.
     pub trace_hash: String,
@@ -112,12 +123,15 @@ pub struct Report {
     pub virtual_seconds: f64,
     /// How long it took to converge after the faults; `None` if it never did.
     pub converged_after_seconds: Option<f64>,
-    /// What was counted.
+    /// The counters.
     #[serde(flatten)]
     pub stats: Stats,
-    /// What the scenario had chosen.
+    /// Excuses, promises and situations.
+    #[serde(flatten)]
+    pub entries: Entries,
+    /// The settings of the scenario.
     pub settings: serde_json::Value,
-    /// What its checker has measured.
+    /// The figures of its checker.
     #[serde(flatten)]
     pub measured: serde_json::Map<String, serde_json::Value>,
 }
@@ -134,6 +148,7 @@ impl Report {
             virtual_seconds: 0.0,
             converged_after_seconds: None,
             stats: Stats::default(),
+            entries: Entries::default(),
             settings: serde_json::Value::Null,
             measured: serde_json::Map::new(),
         }
@@ -183,7 +198,14 @@ fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
     let outcome = both_phases(&mut setup);
     let sim = &mut setup.sim;
     let whole = finish_trace(sim);
-    let violation = outcome.as_ref().err().or(whole.as_ref().err()).map(|violation| violation.text.clone());
+    let mut book = setup.checker.ledger().cloned().unwrap_or_default();
+    book.meet_causes(sim);
+    let kept = match (setup.checker.promise(), &outcome) {
+        (Some(promise), Ok(after)) => book.took(promise, *after),
+        _ => Ok(()),
+    };
+    let violation = outcome.as_ref().err().or(whole.as_ref().err()).or(kept.as_ref().err());
+    let violation = violation.map(|violation| violation.text.clone());
     Report {
         scenario: scenario.name(),
         seed,
@@ -194,6 +216,7 @@ fn run_unwatched<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
         virtual_seconds: sim.elapsed().as_secs_f64(),
         converged_after_seconds: outcome.ok().map(|after| after.as_secs_f64()),
         stats: *sim.stats(),
+        entries: book.entries(),
         settings: setup.settings,
         measured: setup.checker.measured(sim),
     }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use annulus_core::{Instant, Machine, Now, Queue, RequestId, Rng, micros};
 
+use crate::causes::Causes;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::disk::Disk;
@@ -38,7 +39,7 @@ pub struct Sim<M: Machine> {
     pub(crate) config: Config,
     pub(crate) now: u64,
     pub(crate) queue: EventQueue,
-    /// What the machine that was called last has asked for.
+    /// The actions of the machine that was called last.
     pub(crate) actions: Box<Queue<M>>,
     /// An empty one, to take its place while that is carried out.
     pub(crate) spare_actions: Option<Box<Queue<M>>>,
@@ -46,6 +47,8 @@ pub struct Sim<M: Machine> {
     pub(crate) places: Vec<Place>,
     pub(crate) domains: Vec<Vec<HostId>>,
     pub(crate) other_addresses: BTreeMap<IpAddr, Vec<HostId>>,
+    /// Whether a host has ever got another address.
+    pub(crate) has_moved: bool,
     pub(crate) links: Links,
     pub(crate) packets: Slab<Packet>,
     pub(crate) segments: Slab<Segment>,
@@ -57,6 +60,7 @@ pub struct Sim<M: Machine> {
     pub(crate) host_rng: Rng,
     pub(crate) disk_rng: Rng,
     pub(crate) factory: Factory<M>,
+    pub(crate) causes: Causes,
     pub(crate) trace: Trace,
     pub(crate) stats: Stats,
     pub(crate) injected: RefCell<Vec<Step<M>>>,
@@ -75,7 +79,7 @@ pub mod stream_of {
     pub const DISKS: u64 = 3;
     /// Which faults happen, when and to whom.
     pub const FAULTS: u64 = 4;
-    /// What a scenario draws for itself.
+    /// The random numbers of the scenario.
     pub const SCENARIO: u64 = 5;
 }
 
@@ -92,6 +96,7 @@ impl<M: Machine> Sim<M> {
             places: Vec::new(),
             domains: Vec::new(),
             other_addresses: BTreeMap::new(),
+            has_moved: false,
             links: Links::default(),
             packets: Slab::default(),
             segments: Slab::default(),
@@ -103,6 +108,7 @@ impl<M: Machine> Sim<M> {
             host_rng: Rng::from_number(seed, stream_of::HOSTS),
             disk_rng: Rng::from_number(seed, stream_of::DISKS),
             factory: Box::new(factory),
+            causes: Causes::default(),
             trace: Trace::default(),
             stats: Stats::default(),
             injected: RefCell::default(),
@@ -338,10 +344,16 @@ impl<M: Machine> Sim<M> {
             .filter_map(|(id, host)| host.machine.as_ref().map(|machine| (id, machine)))
     }
 
-    /// What a host is doing.
+    /// The state of a host.
     #[must_use]
     pub fn state(&self, host: HostId) -> HostState {
         self.hosts[host.index()].state
+    }
+
+    /// Whether a host has gone for good.
+    #[must_use]
+    pub fn is_dead(&self, host: HostId) -> bool {
+        self.hosts[host.index()].is_dead()
     }
 
     /// Which of its lives a host is in: 1 after its first start, one more after each other.
@@ -356,7 +368,7 @@ impl<M: Machine> Sim<M> {
         self.hosts[host.index()].disk.as_deref()
     }
 
-    /// What the clocks of a host show.
+    /// The clocks of a host.
     #[must_use]
     pub fn clock(&self, host: HostId) -> Now {
         self.hosts[host.index()].clock.now(self.now)
@@ -368,10 +380,11 @@ impl<M: Machine> Sim<M> {
         Duration::from_micros(self.hosts[host.index()].clock.when(local))
     }
 
-    /// The address every host has by its number.
+    /// The address of a host: by its number, unless [`Fault::Readdress`] gave it another.
     #[must_use]
     pub fn address(&self, host: HostId) -> IpAddr {
-        address(host)
+        let given = self.hosts.get(host.index()).and_then(|host| host.extra.as_ref()?.address);
+        given.unwrap_or_else(|| address(host))
     }
 
     /// The host that has an address; the first, if several share it.
@@ -380,8 +393,8 @@ impl<M: Machine> Sim<M> {
         if let IpAddr::V4(v4) = address {
             let [10, a, b, c] = v4.octets() else { return self.other_at(address) };
             let number = u32::from_be_bytes([0, a, b, c]);
-            return match number.checked_sub(1) {
-                Some(index) if (index as usize) < self.hosts.len() => Some(HostId::new(index)),
+            return match number.checked_sub(1).map(HostId::new) {
+                Some(host) if host.index() < self.hosts.len() && self.address(host) == address => Some(host),
                 _ => self.other_at(address),
             };
         }
@@ -394,13 +407,20 @@ impl<M: Machine> Sim<M> {
         Duration::from_micros(self.config.network.latency.distance(self.place(from), self.place(to)))
     }
 
-    /// What has been counted.
+    /// Puts a host somewhere, in models of latency that have places.
+    pub fn set_place(&mut self, host: HostId, place: [f64; 3]) {
+        if let Some(known) = self.places.get_mut(host.index()) {
+            *known = place;
+        }
+    }
+
+    /// The counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// What has been counted for one host.
+    /// The counters of one host.
     #[must_use]
     pub fn host_stats(&self, host: HostId) -> &HostStats {
         &self.hosts[host.index()].stats

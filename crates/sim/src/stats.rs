@@ -1,4 +1,4 @@
-//! What happened, as numbers.
+//! The counters of a simulation.
 
 use serde::Serialize;
 
@@ -51,6 +51,8 @@ stats! {
     streams_reset,
     /// Streams given up because the peer did not answer, as seen by one end.
     streams_timed_out,
+    /// Connections that a full accept queue did not take.
+    syns_dropped,
     /// Streams above a listener's limit.
     streams_above_limit,
     /// Streams closed because more was written than a driver keeps.

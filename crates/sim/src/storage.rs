@@ -12,7 +12,7 @@ use crate::queue::What;
 use crate::sim::Sim;
 use crate::trace::{Kind, Record};
 
-/// What a disk will say to an operation, once it has taken its time.
+/// The answer of a disk to an operation, after its delay.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     host: Option<HostId>,
@@ -34,7 +34,7 @@ enum Outcome {
 }
 
 impl<M: Machine> Sim<M> {
-    /// A machine asks its store. What it asks takes effect in that order; the answers take their time.
+    /// A machine asks its store. Operations take effect in that order; the answers take their time.
     pub(crate) fn store(&mut self, id: HostId, op: OpId, request: StoreOp<'_>) {
         self.stats.store_ops += 1;
         self.trace.note(self.now, Some(id), Kind::Store, || Record::Store {
@@ -52,7 +52,12 @@ impl<M: Machine> Sim<M> {
             StoreOp::Write { durable: true, .. } => &self.config.disk.sync,
         };
         let range: RangeInclusive<Duration> = takes.clone();
-        let takes = self.disk_rng.between(micros(*range.start()), micros(*range.end()));
+        let mut takes = self.disk_rng.between(micros(*range.start()), micros(*range.end()));
+        let tail = self.config.disk.sync_tail;
+        if tail > 0.0 && matches!(request, StoreOp::Write { durable: true, .. }) && self.disk_rng.chance(tail)
+        {
+            takes += 1_000_000 * 30 >> self.disk_rng.below(12);
+        }
         let host = &mut self.hosts[id.index()];
         host.ops += 1;
         let life = host.life;
@@ -70,7 +75,8 @@ impl<M: Machine> Sim<M> {
         };
         let host = &mut self.hosts[id.index()];
         if let Outcome::Written(number, durable) = answer.result {
-            host.disk().answered(number, durable);
+            let history = self.config.disk.history;
+            host.disk().answered(number, durable, history);
         }
         if host.is_free(self.now) {
             return self.stored(slot, observer);
@@ -135,6 +141,10 @@ impl<M: Machine> Sim<M> {
             }
             StoreOp::Write { batch, durable } => {
                 if config.failure > 0.0 && self.disk_rng.chance(config.failure) {
+                    return Outcome::Failed(StoreFault::Broken);
+                }
+                if durable && host.disk().health == DiskHealth::SyncFails {
+                    host.disk().health = DiskHealth::Good;
                     return Outcome::Failed(StoreFault::Broken);
                 }
                 match host.disk().write(batch, config.bytes_max) {

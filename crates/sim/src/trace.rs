@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-use annulus_core::{CloseReason, EventLine, Hex};
+use annulus_core::{CloseReason, EventLine, Hex, Watch};
 use serde::{Serialize, Serializer};
 
 use crate::hash::TraceHash;
@@ -24,6 +24,8 @@ pub(crate) enum Record<'a> {
     Connected { stream: String, local: SocketAddr },
     Write { stream: String, bytes: Bytes<'a> },
     Sent { stream: String, bytes: usize, fin: bool },
+    Watch { stream: String, watch: Watch },
+    Confirmed { stream: String, bytes: usize },
     Data { stream: String, bytes: Bytes<'a> },
     Finish { stream: String },
     Finished { stream: String },
@@ -71,6 +73,8 @@ impl fmt::Display for Record<'_> {
             Self::Sent { stream, bytes, fin } => {
                 write!(f, "sent {stream} {bytes} B{}", if *fin { " fin" } else { "" })
             }
+            Self::Watch { stream, watch } => write!(f, "watch {stream} {watch:?}"),
+            Self::Confirmed { stream, bytes } => write!(f, "confirmed {stream} {bytes} B"),
             Self::Data { stream, bytes } => write!(f, "data {stream} {bytes}"),
             Self::Finish { stream } => write!(f, "finish {stream}"),
             Self::Finished { stream } => write!(f, "finished {stream}"),
@@ -100,7 +104,7 @@ struct JsonLine<'a> {
     record: &'a Record<'a>,
 }
 
-/// Where lines go. A writer that fails gets no more of them; its error is told at the end.
+/// Where lines go. A writer that fails gets no more of them; its error is reported at the end.
 struct Sink {
     writer: Box<dyn Write>,
     json: bool,
@@ -141,7 +145,7 @@ impl Sink {
     }
 }
 
-/// What is kept of the things that happen.
+/// The parts of a trace that are kept.
 #[derive(Default)]
 pub(crate) struct Trace {
     hash: TraceHash,
@@ -255,4 +259,6 @@ pub(crate) enum Kind {
     Start = 19,
     Stopped = 20,
     Fault = 21,
+    Watch = 22,
+    Confirmed = 23,
 }

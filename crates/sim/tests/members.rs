@@ -3,8 +3,10 @@
 use core::time::Duration;
 
 use annulus_core::swim::{Preset, Swim};
-use annulus_sim::scenarios::members::{Experiment, Group, Measure, Measured, MembersScenario};
-use annulus_sim::{Conditions, Config, Fault, HostSpec, Lines, Sim, run};
+use annulus_sim::scenarios::members::{
+    Broken, Experiment, Group, Measure, Measured, MembersScenario, Places,
+};
+use annulus_sim::{Conditions, Config, Fault, FaultModel, FaultPlan, HostSpec, Lines, Sim, run};
 
 fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
     Measure {
@@ -13,12 +15,15 @@ fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
         crash: 0,
         seconds: 60,
         preset,
+        settings: preset.settings(),
         suspicion_mult: None,
         aligned: false,
         stalling: 0,
         stall_millis: (5_000, 8_000),
         run_millis: (1_000, 20_000),
         flood: false,
+        places: Places::Random,
+        far_loss: 0.0,
         config: Config::default(),
     }
 }
@@ -144,9 +149,9 @@ fn the_quiet_state_costs_the_same_for_ten_times_as_many() {
     assert!((few / many - 1.0).abs() < 0.15, "{few} {many}");
 }
 
-/// Lifeguard: those who stand still for a while are buried far less often.
+/// Lifeguard: paused nodes are declared dead far less often.
 #[test]
-fn stalls_bury_far_fewer_than_in_the_original() {
+fn stalls_cause_far_fewer_false_deaths_than_in_the_original() {
     let deaths = |preset| {
         let stall = Measure { stalling: 20, seconds: 90, ..measure(Experiment::Stall, 99, preset) };
         run_once(&Measure { suspicion_mult: Some(4), ..stall }, 1).false_dead
@@ -160,12 +165,31 @@ fn stalls_bury_far_fewer_than_in_the_original() {
 fn the_swarm_finds_nothing_and_repeats_itself() {
     for preset in [Preset::Lan, Preset::Local] {
         let (conditions, swarm) = (Conditions::default(), true);
-        let scenario = MembersScenario { nodes: 10, seconds: 40, preset, conditions, swarm };
+        let scenario = MembersScenario { nodes: 10, seconds: 40, preset, conditions, swarm, broken: None };
         for seed in 1..=12 {
             let report = run(&scenario, seed, Lines::default());
             assert!(report.ok, "{preset}, seed {seed}: {:?}", report.violation);
             let again = run(&scenario, seed, Lines::default());
             assert_eq!(report.trace_hash, again.trace_hash, "{preset}, seed {seed}");
         }
+    }
+}
+
+/// FA-28: the checker notices machines that are broken on purpose.
+#[test]
+fn groups_that_do_not_probe_or_forget_who_failed_are_caught() {
+    for (broken, word) in [(Broken::NoProbes, "not converged"), (Broken::ForgetsFailed, "does not list")] {
+        let faults = FaultPlan { model: FaultModel::V2, ..FaultPlan::default() };
+        let conditions = Conditions { faults, ..Conditions::default() };
+        let (preset, swarm, broken) = (Preset::Local, true, Some(broken));
+        let scenario = MembersScenario { nodes: 10, seconds: 60, preset, conditions, swarm, broken };
+        let is_caught = |seed: &u64| {
+            run(&scenario, *seed, Lines::default())
+                .violation
+                .is_some_and(|violation| violation.contains(word))
+        };
+        let seed = (1..=20).find(is_caught);
+        println!("{broken:?}: seed {seed:?}");
+        assert!(seed.is_some(), "{broken:?} is not caught");
     }
 }

@@ -14,7 +14,7 @@ use crate::world::peer;
 /// With this bit in the first byte the rest is messages, and a head that is right is put in front of them.
 const HEADED: u8 = 0x80;
 
-/// More than the others of the group, so that strangers get in, and few enough that a full table is seen.
+/// More than the others of the group, so that unknown nodes get in, and few enough that a full table is seen.
 const MEMBERS_MAX: usize = 6;
 
 pub(super) fn run(bytes: &[u8]) {
@@ -62,8 +62,8 @@ fn check(machine: &Swim, before: &Swim) {
     assert_eq!(own.state(), swim::State::Alive, "a node knows that it lives");
     for (slot, member) in members.iter() {
         assert_eq!(members.find(member.id()), Some(slot), "who is there is found");
-        let known = before.members().member(member.id()).map(swim::Member::standing);
-        assert!(known.is_none_or(|known| known <= member.standing()), "what is known falls back");
+        let known = before.members().member(member.id()).map(swim::Member::status);
+        assert!(known.is_none_or(|known| known <= member.status()), "what is known falls back");
         assert!(known.is_some() || member.incarnation() <= Incarnation(Incarnation::FIRST_MAX));
     }
 }

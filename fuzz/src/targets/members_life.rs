@@ -44,8 +44,8 @@ impl Subject for Life {
             bind: peer(3),
             seeds: (0..known >> 2 & 3).map(peer).collect(),
             members_max: MEMBERS_MAX,
-            past_max: base.past_max.min(2),
-            kept_max: base.kept_max.min(2),
+            tombstones_max: base.tombstones_max.min(2),
+            stored_max: base.stored_max.min(2),
             user_max: 2,
             blocked_max: 2,
             origins_max: 2,
@@ -71,7 +71,7 @@ impl Subject for Life {
             3 => Command::SetMeta { meta: vec![number; usize::from(number) * 3] },
             4 => Command::Broadcast { data: vec![number; usize::from(number) * 8], wait: false },
             5 => Command::Broadcast { data: vec![number; 8], wait: true },
-            6 => Command::ForceLeave { id: id(number) },
+            6 => Command::ForceLeave { id: id(number), prune: number % 2 == 0 },
             7 => Command::Members { all: number & 1 == 1 },
             8 => Command::Rtt { from: (number & 1 == 1).then(|| id(number >> 1)), to: id(number >> 4) },
             9 => Command::Start,
@@ -105,9 +105,9 @@ impl Subject for Life {
             Event::MemberJoined { id, incarnation, .. }
             | Event::MemberUpdated { id, incarnation, .. }
             | Event::MemberSuspected { id, incarnation, .. }
-            | Event::MemberRecovered { id, incarnation }
+            | Event::MemberRecovered { id, incarnation, .. }
             | Event::MemberDied { id, incarnation, .. }
-            | Event::MemberLeft { id, incarnation } => {
+            | Event::MemberLeft { id, incarnation, .. } => {
                 let known = self.incarnations.entry(*id).or_default();
                 assert!(*known <= *incarnation, "an incarnation falls: {event:?}");
                 *known = *incarnation;

@@ -17,7 +17,7 @@ use crate::world::{self, Subject, peer};
 const PEERS_MAX: usize = 4;
 const QUEUE_MAX: usize = 8;
 
-/// Longer than any farewell.
+/// Longer than the end of any connection.
 const SETTLED: Duration = Duration::from_secs(11);
 
 pub(super) type Started = Rig<Mesh>;
@@ -156,7 +156,7 @@ impl Subject for Life {
     }
 
     fn told(&mut self, event: &Event) {
-        if let Event::MessagePassedOn { to, from, .. } = event {
+        if let Event::MessageForwarded { to, from, .. } = event {
             assert!(
                 from.is_none_or(|from| !to.contains(&from)),
                 "never back to where it came from: {event:?}"

@@ -16,6 +16,7 @@ mod token_datagram;
 mod token_frame;
 mod token_life;
 mod token_stream;
+mod turns_datagram;
 mod wire_reader;
 
 /// A function to feed with bytes.
@@ -46,5 +47,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "token_frame", run: token_frame::run },
     Target { name: "token_life", run: token_life::run },
     Target { name: "token_stream", run: token_stream::run },
+    Target { name: "turns_datagram", run: turns_datagram::run },
     Target { name: "wire_reader", run: wire_reader::run },
 ];

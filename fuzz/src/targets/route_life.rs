@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use annulus_core::Id;
 use annulus_core::pastry::{
-    self, About, AppName, Body, Clock, Command, Config, Contact, Event, Incarnation, Liveness, Message,
-    MessageId, Outcome, Pastry, TablesSent, Testimony, Versions,
+    self, About, AppName, Body, Command, Config, Contact, Event, Generation, Liveness, Message, MessageId,
+    Pastry, Report, TablesSent, Verdict, Versions,
 };
 use annulus_core::wire::{DecodeError, Reader, Writer};
 
@@ -38,8 +38,8 @@ pub(super) fn config(choice: u8) -> Config {
         accepted_max: 3,
         proximities_max: 4,
         relays_max: 4,
-        sendings_max: 4,
-        questions_max: 2,
+        outstanding_max: 4,
+        open_max: 2,
         candidates_max: 4,
         probes_max: 2,
         past_max: 2,
@@ -49,7 +49,7 @@ pub(super) fn config(choice: u8) -> Config {
 
 pub(super) fn contact(number: u8) -> Contact {
     let id = Id::new(u128::from(number % 4 + 1) << 122);
-    Contact { id, addr: peer(number), incarnation: Incarnation(1) }
+    Contact { id, addr: peer(number), generation: Generation(1) }
 }
 
 fn bytes(message: &Message) -> Vec<u8> {
@@ -66,41 +66,38 @@ pub(super) fn frame(message: &Message) -> Vec<u8> {
 #[derive(Default)]
 struct Life {
     delivered: BTreeSet<MessageId>,
-    clock: u64,
 }
 
 impl Life {
     /// What a peer that behaves says to a message.
     fn reply(&self, message: Message) -> Vec<Message> {
-        let (from, clock) = (contact(0), Clock(1_000_000 + self.clock));
+        let from = contact(0);
         let tables = || TablesSent { leaf_set: vec![contact(1), contact(2)], ..TablesSent::default() };
         let versions = Versions { leaf_set: 3, routing_table: 2, neighbourhood: 1 };
         match message {
             Message::Hello { ring, .. } => vec![Message::Hello { ring, from }],
             Message::Ping { ring, nonce, .. } => {
-                vec![Message::Pong { ring, nonce, from, leaf_set_version: 3, clock }]
+                vec![Message::Pong { ring, nonce, from, leaf_set_version: 3 }]
             }
             Message::Route { transmission, envelope, .. } => {
-                let ack = Message::Ack { clock, transmissions: vec![transmission], delivered: vec![] };
+                let ack = Message::Ack { transmissions: vec![transmission], delivered: vec![] };
                 let end = match envelope.body {
                     Body::Join => {
                         let about = About::Join { id: envelope.id, hop: envelope.hops, last: true };
                         Message::State { about, versions, tables: tables() }
                     }
-                    Body::App { ask: true, payload, .. } => {
-                        Message::Answer { id: envelope.id, hops: 1, from, payload }
+                    Body::App { payload, .. } => {
+                        let report = Report::Delivered { answer: Some(payload) };
+                        Message::Receipt { id: envelope.id, attempt: envelope.attempt, hops: 1, report }
                     }
-                    Body::App { .. } | Body::Trace { .. } => Message::Receipt {
-                        id: envelope.id,
-                        outcome: Outcome::Delivered { by: from },
-                        hops: 1,
-                        path: Vec::new(),
-                    },
+                    Body::Trace { path } => {
+                        let report = Report::Traced { path };
+                        Message::Receipt { id: envelope.id, attempt: envelope.attempt, hops: 1, report }
+                    }
                 };
                 vec![ack, end]
             }
             Message::Announce { .. } => vec![Message::Welcome { versions }],
-            Message::Inquire { id, .. } => vec![Message::Testify { id, testimony: Testimony::No }],
             Message::StateRequest { token, .. } => {
                 vec![Message::State { about: About::Request { token }, versions, tables: tables() }]
             }
@@ -121,10 +118,10 @@ impl Subject for Life {
     fn command(&mut self, input: &mut Reader<'_>) -> Result<Command, DecodeError> {
         let (kind, byte) = (input.u8()?, input.u8()?);
         let (app, key) = (AppName::default(), Id::new(u128::from(byte) << 120));
-        let (payload, retries) = (vec![byte; 3], byte & 1);
+        let (payload, once) = (vec![byte; 3], byte & 1 == 1);
         let Contact { id, addr, .. } = contact(byte);
-        Ok(match kind % 12 {
-            0 => Command::Ask { app, key, payload, retries },
+        Ok(match kind % 16 {
+            0 => Command::Route { app, key, payload, once, wants_answer: true, deadline: None },
             1 => Command::Trace { key },
             2 => Command::Tables,
             3 => Command::Join(peer(byte)),
@@ -133,9 +130,19 @@ impl Subject for Life {
             6 => Command::MemberRecovered(id),
             7 => Command::MemberFailed(id),
             8 => Command::MemberRtt { id, addr, rtt: Duration::from_micros(byte.into()) },
-            9 => Command::Answer { id: *self.delivered.last().unwrap_or(&MessageId(0)), payload },
+            9 => {
+                let id = *self.delivered.last().unwrap_or(&MessageId(0));
+                Command::Settle(vec![
+                    (id, Verdict::Answer(payload)),
+                    (MessageId(byte.into()), Verdict::Accept),
+                ])
+            }
+            11 => Command::SendTo { app, node: id, payload, once, wants_answer: false, deadline: None },
+            12 => Command::Replicas { key, count: usize::from(byte) },
+            13 => Command::NextHop { key },
+            14 => Command::Register(app),
             10 => Command::Unregister(app),
-            _ => Command::Route { app, key, payload, retries },
+            _ => Command::Route { app, key, payload, once, wants_answer: false, deadline: None },
         })
     }
 
@@ -157,9 +164,8 @@ impl Subject for Life {
     }
 
     fn told(&mut self, event: &Event) {
-        self.clock += 1000;
-        if let Event::Delivered { id, ask, .. } = event {
-            assert!(self.delivered.insert(*id) || *ask, "delivered twice");
+        if let Event::Delivered { id, .. } = event {
+            self.delivered.insert(*id);
         }
     }
 

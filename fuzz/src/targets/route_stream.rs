@@ -31,7 +31,7 @@ pub(super) fn run(bytes: &[u8]) {
             return check_refused(rig, listening(), STREAM, &chunks[..index], Pastry::forget_counters);
         }
     }
-    assert!(rig.machine.leaf_set().members().count() <= 1, "nobody gets a seat who has not answered");
+    assert!(rig.machine.leaf_set().members().count() <= 1, "only a node that has answered gets an entry");
 }
 
 fn listening() -> Rig<Pastry> {

@@ -35,7 +35,7 @@ pub(crate) trait Subject {
     /// A command, as the input chooses.
     fn command(&mut self, input: &mut Reader<'_>) -> Result<<Self::M as Machine>::Command, DecodeError>;
 
-    /// What a peer would answer to these bytes: without it, blind input would never get past the first number that
+    /// The answer that a peer would give to these bytes: without it, blind input would never get past the first number that
     /// has to match.
     fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>>;
 
@@ -106,6 +106,7 @@ impl<S: Subject> World<S> {
         let bound = Bound {
             sockets: endpoints.sockets.iter().map(|socket| (socket.id, socket.bind)).collect(),
             listeners: endpoints.listeners.iter().map(|listener| (listener.id, listener.bind)).collect(),
+            ..Bound::default()
         };
         let mut world = Self {
             subject,

@@ -19,7 +19,7 @@ struct Stream {
     id: StreamId,
     connected: bool,
     credit: usize,
-    /// What the machine wrote, and how much of it was reported as sent.
+    /// The bytes that the machine wrote, and how many of them were reported as sent.
     written: Vec<u8>,
     reported: usize,
     finished: bool,
@@ -131,7 +131,7 @@ impl Streams {
         self.open.iter().any(|stream| stream.id == id)
     }
 
-    /// What the machine wrote on the chosen stream.
+    /// The bytes that the machine wrote on the chosen stream.
     pub(super) fn written(&mut self, choice: u8) -> Option<&[u8]> {
         self.choose(choice).map(|stream| stream.written.as_slice())
     }

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant as Clock;
 
 use annulus_core::pastry::{
-    Config, Contact, Incarnation, Message, Pastry, RingTag, SPACE, Step, TCP, TablesSent, Versions, encode,
+    Config, Contact, Generation, Message, Pastry, RingTag, SPACE, Step, TCP, TablesSent, Versions, encode,
 };
 use annulus_core::wire::Writer;
 use annulus_core::{
@@ -124,9 +124,10 @@ fn filled(nodes: u32) -> anyhow::Result<Pastry> {
     for number in 0..nodes {
         let ip = Ipv4Addr::from(0x0a00_0001 + number);
         let (id, addr) = (Id::new(rng.next_u128()), SocketAddr::from((ip, 22001)));
-        let from = Contact { id, addr, incarnation: Incarnation(1) };
+        let from = Contact { id, addr, generation: Generation(1) };
         let tables = TablesSent::default();
-        let announce = Message::Announce { seen: None, versions: Versions::default(), tables };
+        let announce =
+            Message::Announce { seen: None, wants_welcome: true, versions: Versions::default(), tables };
         let bytes = [frame(&Message::Hello { ring, from }), frame(&announce)].concat();
         let stream = StreamId::accepted(u64::from(number));
         let accepted = StreamEvent::Accepted { listener: TCP, from: addr, local: pastry.own().addr };

@@ -13,7 +13,7 @@ use super::peer::{self, Peer};
 const LATENCY: Duration = Duration::from_millis(1);
 /// Nodes do not start together.
 const START_WITHIN: Duration = Duration::from_secs(1);
-/// What is not counted at the beginning.
+/// The time at the beginning that is not counted.
 const WARM: Duration = Duration::from_secs(10);
 
 /// Bytes per node and second of a quiet cluster.

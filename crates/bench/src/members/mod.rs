@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pings: Option<u32>,
 }
 
-/// Who is measured.
+/// The implementation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Side {
     /// `annulus_core::swim`.
@@ -101,7 +101,7 @@ fn row(name: &str, ours: f64, theirs: Option<f64>, limit: f64) -> Vec<String> {
     ]
 }
 
-/// What callgrind looks at.
+/// The load that callgrind counts.
 fn answer(side: Side, members: u32, pings: u32) {
     match side {
         Side::Annulus => ours::answer(members, pings),
@@ -119,7 +119,7 @@ fn bytes_per_member(side: Side, meta: &[u8]) -> f64 {
     held as f64 / f64::from(MEMBERS)
 }
 
-/// What is allocated now and was not when the region began.
+/// Bytes that were allocated since the region began and are still.
 fn net(region: &Region<'_, std::alloc::System>) -> usize {
     let stats = region.change();
     stats.bytes_allocated.saturating_sub(stats.bytes_deallocated)

@@ -10,7 +10,7 @@ use annulus_core::swim::{
 use annulus_core::wire::Writer;
 use annulus_core::{Action, Bound, Id, Instant, Machine, Now, OpId, Queue, StoreReply, StoreResult, Wall};
 use annulus_sim::Config as World;
-use annulus_sim::scenarios::members::{Experiment, Measure};
+use annulus_sim::scenarios::members::{Experiment, Measure, Places};
 
 /// The node that is measured is number 0.
 const OWN: u32 = 0;
@@ -26,7 +26,7 @@ pub(super) fn addr(number: u32) -> SocketAddr {
     SocketAddr::from(([a, b, c, d], 7946))
 }
 
-/// What an agent tells of itself: its name and a tag.
+/// The metadata of an agent: its name and a tag.
 pub(super) fn agent_meta() -> Vec<u8> {
     let tags = BTreeMap::from([("role".to_owned(), "web".to_owned())]);
     Tags { name: "node-1234".into(), tags, ..Tags::default() }.encode().expect("two short texts fit")
@@ -69,18 +69,22 @@ pub(super) fn lived(members: u32, meta: &[u8], held: impl Fn() -> usize) -> usiz
 
 /// Bytes per node and second of a quiet cluster in the simulator.
 pub(super) fn bytes_rate(nodes: u32, seconds: u64, extras: bool) -> anyhow::Result<f64> {
+    let preset = if extras { Preset::Lan } else { Preset::OriginalSwim };
     let measure = Measure {
         experiment: Experiment::Crash,
         nodes,
         crash: 0,
         seconds,
-        preset: if extras { Preset::Lan } else { Preset::OriginalSwim },
+        preset,
+        settings: preset.settings(),
         suspicion_mult: None,
         aligned: false,
         stalling: 0,
         stall_millis: (0, 0),
         run_millis: (0, 0),
         flood: false,
+        places: Places::Random,
+        far_loss: 0.0,
         config: World::default(),
     };
     let measured =
@@ -150,7 +154,13 @@ impl Measured {
 
     fn ping_from(&self, number: u32, sequence: u32) -> (SocketAddr, Vec<u8>) {
         let header = Header { from: id(number), sequence: Sequence(sequence) };
-        let ping = Message::Ping { header, to: id(OWN), local_time: self.now.wall, wants_coordinate: false };
+        let ping = Message::Ping {
+            header,
+            to: id(OWN),
+            local_time: self.now.wall,
+            wants_coordinate: false,
+            wants_alive: false,
+        };
         (addr(number), packet(&ping))
     }
 }
@@ -159,7 +169,7 @@ impl Measured {
 fn acks(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let messages = Head::read(bytes).map(|(_, messages)| messages).into_iter().flatten();
     messages.flatten().filter_map(|message| match message {
-        Message::Ping { header, to, local_time, wants_coordinate } => {
+        Message::Ping { header, to, local_time, wants_coordinate, .. } => {
             let header = Header { from: to, sequence: header.sequence };
             let coordinate = wants_coordinate.then(Coordinate::default);
             Some(packet(&Message::Ack { header, local_time, introduce: false, coordinate }))

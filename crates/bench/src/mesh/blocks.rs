@@ -93,7 +93,7 @@ pub(super) fn bare(blocks: usize) -> anyhow::Result<f64> {
             }
             drop(open);
             transaction.commit()?;
-            // Who no longer waits is not told.
+            // A caller that no longer waits gets nothing.
             for (_, _, done) in group {
                 let _ = done.send(());
             }

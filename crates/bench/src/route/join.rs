@@ -64,7 +64,7 @@ async fn echo() -> anyhow::Result<SocketAddr> {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut byte = [0; 1];
             if stream.read_exact(&mut byte).await.is_ok() {
-                // Who asked may be gone.
+                // The caller may be gone.
                 let _ = stream.write_all(&byte).await;
             }
         }

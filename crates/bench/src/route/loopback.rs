@@ -1,8 +1,11 @@
 //! Our ring: real nodes on loopback addresses, all in one thread.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
-use annulus_core::pastry::{AppName, Command, Config, Event, PORT, Pastry, Reply};
+use annulus_core::pastry::{
+    AppName, Application, Command, Config, Event, Outcome, PORT, Passing, Pastry, Reply, Verdict,
+};
 use annulus_core::{Id, Rng};
 use annulus_net::{Handle, Lane, Options, Stopped, spawn};
 use anyhow::{Context, ensure};
@@ -27,14 +30,24 @@ pub(super) fn config(index: usize, id: Id) -> Config {
     let seeds = if index == 0 { Vec::new() } else { vec![addr(0)] };
     // A machine that is busy with other things is slow to acknowledge: that is not what is measured.
     let ack_timeout_min = std::time::Duration::from_secs(2);
-    Config { id, bind: addr(index), seeds, sendings_max: 1 << 16, ack_timeout_min, ..Config::default() }
+    Config { id, bind: addr(index), seeds, outstanding_max: 1 << 16, ack_timeout_min, ..Config::default() }
+}
+
+/// Accepts every message in the call that delivers it.
+struct Accepts;
+
+impl Application for Accepts {
+    fn deliver(&self, _: &Passing<'_>) -> Option<Verdict> {
+        Some(Verdict::Accept)
+    }
 }
 
 /// Starts a node and waits until it has joined.
 pub(super) async fn join(config: Config) -> anyhow::Result<Handle<Pastry>> {
     let mut seed = [0; 32];
     seed[..16].copy_from_slice(&config.id.number().to_be_bytes());
-    let handle = spawn(Pastry::new(config, seed)?, Options::default())?;
+    let node = Pastry::new(config, seed)?.with_application(AppName::default(), Arc::new(Accepts));
+    let handle = spawn(node, Options::default())?;
     let mut events = handle.events();
     while let Some(event) = events.next().await {
         if matches!(*event, Event::Joined { .. }) {
@@ -96,7 +109,7 @@ async fn send(mut lane: Lane<Pastry>, sender: u64, count: usize) -> anyhow::Resu
             check(lane.next().await)?;
         }
         let (app, key) = (AppName::default(), Id::new(rng.next_u128()));
-        let command = Command::Route { app, key, payload: vec![7; PAYLOAD_BYTES], retries: 0 };
+        let command = Command::route(app, key, vec![7; PAYLOAD_BYTES]);
         lane.give(command).await.map_err(|_| Stopped)?;
     }
     while let Some(reply) = lane.next().await {
@@ -108,6 +121,9 @@ async fn send(mut lane: Lane<Pastry>, sender: u64, count: usize) -> anyhow::Resu
 fn check(reply: Option<(u64, Result<Reply, Stopped>)>) -> anyhow::Result<()> {
     let (_, reply) = reply.context("some are under way")?;
     let reply = reply?;
-    ensure!(matches!(reply, Reply::Delivered { .. }), "a message was not delivered: {reply:?}");
+    ensure!(
+        matches!(reply, Reply::Outcome(Outcome::Delivered { .. })),
+        "a message was not delivered: {reply:?}"
+    );
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! `route` beside what the Go implementation does: a JSON object on a TCP connection of its own for every step.
 //!
-//! `loopback.rs` has our ring, `json.rs` the stand-in for the Go implementation's transport, `join.rs` the time a join
+//! `loopback.rs` has our ring, `framed.rs` the limit: bare frames on kept connections, `json.rs` the stand-in for the Go implementation's transport, `join.rs` the time a join
 //! takes. The routing decision has a program of its own, `--bin decision`, since it counts allocations.
 
+mod framed;
 mod join;
 mod json;
 mod loopback;
@@ -41,27 +42,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Vec<Table>> {
         let ring = loopback::Ring::start(NODES).await?;
         if args.profile {
             let cpu = ring.messages(args.messages).await?;
-            return Ok(vec![messages_table(args, vec![cpu], vec![f64::NAN])]);
+            return Ok(vec![messages_table(args, vec![cpu], vec![f64::NAN], vec![f64::NAN])]);
         }
         let others = json::Ring::start(ring.ids()).await?;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let bare = framed::Echo::start(ring.ids()).await?;
+        let (mut ours, mut theirs, mut frames) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..=args.rounds {
             let our_cpu = ring.messages(args.messages).await?;
             let their_cpu = others.messages(args.json_messages).await?;
+            let frame_cpu = bare.messages(args.messages).await?;
             if round > 0 {
                 ours.push(our_cpu);
                 theirs.push(their_cpu);
+                frames.push(frame_cpu);
             }
         }
         ring.stop().await;
         let join = join::run(args.rounds * 3).await?;
-        Ok(vec![messages_table(args, ours, theirs), join])
+        Ok(vec![messages_table(args, ours, theirs, frames), join])
     })
 }
 
 /// From CPU nanoseconds per message.
-fn messages_table(args: &Args, ours: Vec<f64>, theirs: Vec<f64>) -> Table {
-    let ratio = median(ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours).collect());
+fn messages_table(args: &Args, ours: Vec<f64>, theirs: Vec<f64>, frames: Vec<f64>) -> Table {
+    let times = |cpu: &[f64]| median(cpu.iter().zip(&theirs).map(|(cpu, theirs)| theirs / cpu).collect());
+    let (ratio, frames_ratio) = (times(&ours), times(&frames));
     let row = |name: &str, nanos: f64, ratio: f64| {
         vec![
             name.to_owned(),
@@ -80,7 +85,8 @@ fn messages_table(args: &Args, ours: Vec<f64>, theirs: Vec<f64>) -> Table {
         columns: vec!["transport", "CPU µs/message", "messages/CPU-second", "times"],
         rows: vec![
             row("a JSON object on a connection of its own", median(theirs), 1.0),
-            row("route: acknowledged, with a receipt", median(ours), ratio),
+            row("route: acknowledged, settled by the application", median(ours), ratio),
+            row("bare frames on kept connections, acknowledged", median(frames), frames_ratio),
         ],
     }
 }

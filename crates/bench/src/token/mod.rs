@@ -1,7 +1,7 @@
 //! Passes per second round a ring: driver and machine against a bare ring that says the same bytes.
 //!
 //! Both have one thread for all nodes and a new connection for every hop, TP1, TP3 and TP5 on it, with neither pace nor
-//! coin. Both rings take turns of a few seconds each, so that a noisy machine is noisy for both; every turn has addresses
+//! random drop. Both rings take turns of a few seconds each, so that a noisy machine is noisy for both; every turn has addresses
 //! of its own, for the ports of the last one are not free yet.
 
 mod bare;
@@ -30,7 +30,7 @@ pub(crate) struct Args {
 /// How many bytes the token carries.
 pub(super) const DATA_BYTES: usize = 100;
 
-/// What goes round, and how fast.
+/// The speed of a ring.
 pub(super) struct Speed {
     /// Passes in a second.
     pub(super) passes: f64,
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Table> {
         bench: "token",
         setup: format!(
             "{} rounds of {} s each, in turns; medians; {} nodes on one thread, {DATA_BYTES} bytes of data, no pace, no \
-             coin",
+             random drop",
             args.rounds, args.seconds, args.nodes
         ),
         columns: vec!["ring", "passes/s", "CPU us/pass", "ratio"],

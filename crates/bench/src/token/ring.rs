@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use annulus_core::jitterbug::{
-    Answer, Application, Command, Config, HostId, Jitterbug, Next, Reply, Status, Tenure,
+    Answer, Application, Command, Config, HostId, Jitterbug, Next, Reply, Status, TenureInfo,
 };
 use annulus_net::{Handle, Options, spawn};
 use anyhow::bail;
@@ -29,7 +29,7 @@ impl Application for Hundred {
         data.len() == DATA_BYTES
     }
 
-    fn next(&mut self, _: &Tenure, data: &[u8]) -> Answer<Next> {
+    fn next(&mut self, _: &TenureInfo, data: &[u8]) -> Answer<Next> {
         let mut data = data.to_vec();
         let number = data.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)) + 1;
         data[..8].copy_from_slice(&number.to_be_bytes());

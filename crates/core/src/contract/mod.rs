@@ -1,15 +1,21 @@
-//! What every machine promises, as tests that any machine can be put through.
+//! The promises of every machine, as tests for any machine.
 //!
-//! Describe the machine as a [`Subject`] and call [`check`] from a test. The promises are those of
-//! `Machine`'s documentation; a machine that breaks one fails here before it fails in the simulator, and with a
-//! message that says which.
-
+//! Describe the machine as a [`Subject`] and call [`check`] from a test. `Machine` documents the promises. A machine
+//! that breaks one fails here first, with a message that names the promise.
+mod disk;
+mod network;
+pub mod puppet;
 mod rig;
+
+#[cfg(test)]
+mod network_tests;
 
 use core::fmt::Debug;
 use core::time::Duration;
 use std::net::SocketAddr;
 
+pub use disk::{Disk, Entries};
+pub use network::{Network, Node};
 pub use rig::Rig;
 
 use crate::machine::{Machine, Refusal};

@@ -1,15 +1,15 @@
 //! A driver of one machine for tests: no network, a store in memory that answers at once, and a log.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::disk::{Entries, perform};
 use crate::endpoint::Bound;
 use crate::machine::{Machine, Refusal};
 use crate::outbox::{Action, Queue};
-use crate::store::{StoreOp, StoreReply, StoreResult};
+use crate::store::{StoreReply, StoreResult};
 use crate::stream::StreamEvent;
-use crate::tag::{OpId, RequestId, SocketId, SpaceId, StreamId};
+use crate::tag::{OpId, RequestId, SocketId, StreamId};
 use crate::time::{Instant, Now, Wall};
 
 /// Runs one machine by hand and writes down what it wants.
@@ -22,8 +22,8 @@ pub struct Rig<M: Machine> {
     pub now: Now,
     /// Everything the machine put out, one line per action.
     pub log: Vec<String>,
-    /// What is in the store.
-    pub disk: BTreeMap<(SpaceId, Vec<u8>), Vec<u8>>,
+    /// The content of the store.
+    pub disk: Entries,
     queue: Queue<M>,
     holding: bool,
     requests: u64,
@@ -54,7 +54,7 @@ impl<M: Machine> Rig<M> {
             machine,
             now: Now::new(Instant::from_micros(1_000_000), Wall::from_micros(1_700_000_000_000_000)),
             log: Vec::new(),
-            disk: BTreeMap::new(),
+            disk: Entries::new(),
             queue: Queue::new(),
             holding: false,
             requests: 0,
@@ -67,6 +67,7 @@ impl<M: Machine> Rig<M> {
         let bound = Bound {
             sockets: endpoints.sockets.iter().map(|socket| (socket.id, socket.bind)).collect(),
             listeners: endpoints.listeners.iter().map(|listener| (listener.id, listener.bind)).collect(),
+            ..Bound::default()
         };
         self.machine.handle_start(self.now, &bound, &mut self.queue.outbox());
         self.settle();
@@ -181,47 +182,5 @@ impl<M: Machine> Rig<M> {
     fn set_time(&mut self, to: Instant) {
         let passed = crate::time::micros(to.since(self.now.mono));
         self.now = Now::new(to, Wall::from_micros(self.now.wall.as_micros().saturating_add(passed)));
-    }
-}
-
-enum Answer {
-    Value(Option<Vec<u8>>),
-    Page(Vec<(Vec<u8>, Vec<u8>)>, bool),
-    Written,
-}
-
-impl Answer {
-    fn result(&self) -> StoreResult<'_> {
-        match self {
-            Self::Value(value) => StoreResult::Value(value.as_deref()),
-            Self::Page(entries, more) => StoreResult::Page { entries, more: *more },
-            Self::Written => StoreResult::Written,
-        }
-    }
-}
-
-fn perform(disk: &mut BTreeMap<(SpaceId, Vec<u8>), Vec<u8>>, op: StoreOp<'_>) -> Answer {
-    match op {
-        StoreOp::Get { space, key } => Answer::Value(disk.get(&(space, key.to_vec())).cloned()),
-        StoreOp::Page { space, from, until, entries_max } => {
-            let inside = |key: &[u8]| until.is_empty() || key < until;
-            let mut found = disk
-                .range((space, from.to_vec())..)
-                .take_while(|((at, key), _)| *at == space && inside(key))
-                .map(|((_, key), value)| (key.clone(), value.clone()));
-            let entries: Vec<_> = found.by_ref().take(entries_max as usize).collect();
-            let more = found.next().is_some();
-            Answer::Page(entries, more)
-        }
-        StoreOp::Write { batch, .. } => {
-            for change in batch.iter() {
-                let at = (change.space, change.key.to_vec());
-                match change.value {
-                    Some(value) => disk.insert(at, value.to_vec()),
-                    None => disk.remove(&at),
-                };
-            }
-            Answer::Written
-        }
     }
 }

@@ -6,12 +6,13 @@
 
 use core::fmt::Debug;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Serialize;
 
-use super::frame::unframe;
+use super::checksum::unframe;
 use super::message::{HostId, TokenId};
+use crate::common::caught;
+use crate::time::Wall;
 
 /// What the ring carries.
 ///
@@ -32,7 +33,7 @@ pub trait Application {
     fn accepts(&mut self, data: &[u8]) -> bool;
 
     /// The data of this tenure.
-    fn next(&mut self, tenure: &Tenure, data: &[u8]) -> Answer<Next>;
+    fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next>;
 
     /// Two lines of data as one.
     fn merge(&mut self, own: &[u8], received: &[u8]) -> Answer<Vec<u8>>;
@@ -57,6 +58,30 @@ pub trait Application {
 
     /// Takes the change of this number back; it is in no data yet.
     fn withdraw(&mut self, _number: u64) {}
+
+    /// How often a host has led, by the data of the last tenure; `None` if the application does not count that. A candidate
+    /// whose count stays behind while the token is lost after it is left out of the round.
+    fn tenures_of(&self, _host: HostId) -> Option<u64> {
+        None
+    }
+
+    /// Whether values that this node passed on were gone when the token came back.
+    fn drops_values(&self) -> bool {
+        false
+    }
+
+    /// This node has voters of exclusive turns: the data says so from the next tenure on (TU-31).
+    fn declare_voters(&mut self, _group: &str) {}
+
+    /// The group of voters that the data names, if it names one.
+    fn voters(&self) -> Option<&str> {
+        None
+    }
+
+    /// The greatest fence that was seen.
+    fn greatest_fence(&self) -> u64 {
+        0
+    }
 
     /// What is to be kept for the next start, when the node ends in good order with this data.
     fn last_will(&self, data: &[u8]) -> Option<Vec<u8>>;
@@ -86,7 +111,7 @@ pub struct Next {
 
 /// What the application may know about a tenure that begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tenure {
+pub struct TenureInfo {
     /// The node that leads.
     pub host_id: HostId,
     /// The token.
@@ -95,6 +120,8 @@ pub struct Tenure {
     pub restored: Option<Restored>,
     /// The tokens that met in our hands since our last tenure: ours, theirs.
     pub merged: Vec<(TokenId, TokenId)>,
+    /// The wall clock of this node.
+    pub wall: Wall,
 }
 
 /// A token made by a restore.
@@ -103,8 +130,8 @@ pub struct Restored {
     /// The id we had before.
     pub from: TokenId,
     /// How long our data had been as it was: so long others may have gone on without us knowing.
-    #[serde(rename = "blind_micros", serialize_with = "as_micros")]
-    pub blind: Duration,
+    #[serde(rename = "time_without_token_micros", serialize_with = "as_micros")]
+    pub time_without_token: Duration,
 }
 
 fn as_micros<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -113,7 +140,7 @@ fn as_micros<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result
 
 /// Calls an application that may panic (JA-41a).
 pub(super) fn guarded<T>(call: impl FnOnce() -> Answer<T>) -> Answer<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Answer::Failed("it panicked"))
+    caught(call).unwrap_or(Answer::Failed("it panicked"))
 }
 
 /// An application elsewhere: everything is asked by an event and answered by a command.
@@ -138,7 +165,7 @@ impl Application for Remote {
         !self.framed || unframe(data).is_ok()
     }
 
-    fn next(&mut self, _: &Tenure, _: &[u8]) -> Answer<Next> {
+    fn next(&mut self, _: &TenureInfo, _: &[u8]) -> Answer<Next> {
         Answer::Later
     }
 
@@ -163,7 +190,7 @@ impl Application for Remote {
 pub fn check_merge<A: Application>(
     application: &mut A,
     samples: &[Vec<u8>],
-    tenure: &Tenure,
+    tenure: &TenureInfo,
 ) -> Result<(), String> {
     let mut merge = |own: &[u8], received: &[u8]| match application.merge(own, received) {
         Answer::Now(data) => Ok(data),

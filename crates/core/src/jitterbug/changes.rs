@@ -1,14 +1,11 @@
-//! Changes of the data that users wait for. Each is answered when it is really in the data of a tenure of this node, or
-//! taken back when its time is over.
+//! Changes of the data that users wait for. Each is answered when it is in the data of a tenure of this node, or withdrawn
+//! when its time is over.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::Reply;
-use super::application::Application;
-use super::machine::{Jitterbug, Out, State};
 use crate::tag::RequestId;
-use crate::time::{Instant, Now};
+use crate::time::Instant;
 
 /// A change that its user waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,70 +16,51 @@ struct Pending {
     until: Instant,
 }
 
-/// All of them, in the order they were asked; the application bounds their number.
+/// All of them, in the order of the requests; the application bounds their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     pending: VecDeque<Pending>,
 }
 
 impl Changes {
-    /// When the next one is to be taken back.
+    /// A change that the application took in as `number`, to be withdrawn at `until`.
+    pub(super) fn insert(&mut self, request: RequestId, number: u64, until: Instant) {
+        self.pending.push_back(Pending { request, number, until });
+    }
+
+    /// The next request whose change is in the data, if changes up to this number are.
+    pub(super) fn pop_done(&mut self, up_to: u64) -> Option<RequestId> {
+        self.pending.front().filter(|change| change.number <= up_to)?;
+        self.pending.pop_front().map(|change| change.request)
+    }
+
+    /// Takes out the changes whose time is over, with their numbers. While data is `in_work` they get `grace` instead:
+    /// what is being made durable will be in the data, or not, in a moment.
+    pub(super) fn expire(&mut self, now: Instant, in_work: bool, grace: Duration) -> Vec<(RequestId, u64)> {
+        let mut over = Vec::new();
+        if self.due().is_none_or(|due| due > now) {
+            return over;
+        }
+        for mut change in core::mem::take(&mut self.pending) {
+            if change.until <= now && !in_work {
+                over.push((change.request, change.number));
+                continue;
+            }
+            if change.until <= now {
+                change.until = now + grace;
+            }
+            self.pending.push_back(change);
+        }
+        over
+    }
+
+    /// Takes out all of them.
+    pub(super) fn take_all(&mut self) -> Vec<(RequestId, u64)> {
+        core::mem::take(&mut self.pending).into_iter().map(|change| (change.request, change.number)).collect()
+    }
+
+    /// When the next one is to be withdrawn.
     pub(super) fn due(&self) -> Option<Instant> {
         self.pending.iter().map(|change| change.until).min()
-    }
-}
-
-impl<A: Application> Jitterbug<A> {
-    /// Somebody wants the data changed; the reply comes with the tenure that does it.
-    pub(super) fn change(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        change: A::Change,
-        wait: Duration,
-    ) -> Option<Reply> {
-        match self.app.change(change) {
-            Ok(number) => {
-                self.changes.pending.push_back(Pending { request, number, until: now.mono + wait });
-                None
-            }
-            Err(reason) => Some(Reply::Refused(reason)),
-        }
-    }
-
-    /// The data in use has all changes up to this number.
-    pub(super) fn changed(&mut self, up_to: u64, out: Out<'_, '_, A>) {
-        while let Some(change) = self.changes.pending.front().filter(|change| change.number <= up_to) {
-            out.reply(change.request, Reply::Done);
-            self.changes.pending.pop_front();
-        }
-    }
-
-    /// Takes back whose time is over.
-    pub(super) fn take_back(&mut self, now: Now, out: Out<'_, '_, A>) {
-        if self.changes.due().is_none_or(|due| due > now.mono) {
-            return;
-        }
-        // What is being made durable right now will be in the data, or not, in a moment.
-        let in_work = matches!(&self.state, State::Leader(lead) if lead.computes());
-        for mut change in core::mem::take(&mut self.changes.pending) {
-            if change.until > now.mono {
-                self.changes.pending.push_back(change);
-            } else if in_work {
-                change.until = now.mono + self.config.tr_interval;
-                self.changes.pending.push_back(change);
-            } else {
-                self.app.withdraw(change.number);
-                out.reply(change.request, Reply::NotChanged);
-            }
-        }
-    }
-
-    /// The node ends: what is not in the data will not be.
-    pub(super) fn give_changes_up(&mut self, out: Out<'_, '_, A>) {
-        for change in core::mem::take(&mut self.changes.pending) {
-            self.app.withdraw(change.number);
-            out.reply(change.request, Reply::Stopping);
-        }
     }
 }

@@ -3,8 +3,9 @@
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use super::draw::Draw;
 use super::message::HostId;
-use super::restore::Draw;
+use crate::time::micros;
 
 /// The longest `renew_timeout`: whoever waits longer does not notice that the token is gone.
 const RENEW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,10 +33,10 @@ pub struct Config {
     pub tr_interval: Duration,
     /// How many TR1 a try sends.
     pub tr_count: u32,
-    /// The coin drops the token with probability 1 / (N · this): once in so many loops.
+    /// A leader drops the token with probability 1 / (N · this): once in so many loops (J-30).
     pub loose_prob_base: f64,
-    /// How long a tenure lasts at least (JA-28a). Zero is as fast as the network goes, and then the coin needs a
-    /// base to match.
+    /// How long a tenure lasts at least (JA-28a). Zero is as fast as the network goes, and then `loose_prob_base` must
+    /// grow to match.
     pub pace: Duration,
     /// The number of nodes for which `renew_timeout` must leave room. With more it is raised by itself, so this need
     /// not be the most there will be.
@@ -45,9 +46,12 @@ pub struct Config {
     /// Start a restore when somebody else with our id does and we too have waited for half of `renew_timeout`: so
     /// restores overlap (JA-24 iv). It bends the document, so it is off.
     pub restore_together: bool,
-    /// When a node is named (`Command::Ask`) that the list does not have, drop the token once as if the coin had fallen, to
-    /// find it and its ring. The document knows nothing of names, and without this two rings meet when the coin falls.
-    pub seek_strangers: bool,
+    /// Ask for [`Config::grace`] before a token is made, and lose holds by pauses of [`Config::pause_max`] (TU-41, TU-42).
+    /// Without it a restore takes two tries, as in the document, and two nodes can hold at once. To compare.
+    pub is_patient: bool,
+    /// When a node is named (`Command::Ask`) that the list does not have, drop the token once, to find it and its ring. The
+    /// document knows nothing of names, and without this two rings meet at the next random drop.
+    pub seek_unlisted: bool,
     /// How long the application may hold the token at most.
     pub hold_max: Duration,
     /// How long an application that computes elsewhere may take; then the token goes on without it.
@@ -71,7 +75,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For machines on one network. The token is dropped once in 400 loops, so that a ring of two stands still for
+    /// For machines on one network. The token is dropped once in 400 loops, so that a ring of two has no token for
     /// 3 % of the time and two rings of twenty find each other within minutes (JA-28b).
     #[must_use]
     pub fn lan() -> Self {
@@ -90,7 +94,8 @@ impl Config {
             nodes_expected: 5,
             draw: Draw::Better,
             restore_together: false,
-            seek_strangers: true,
+            is_patient: true,
+            seek_unlisted: true,
             hold_max: Duration::from_secs(60),
             compute_max: Duration::from_secs(60),
             add_set_max: 1024,
@@ -116,7 +121,7 @@ impl Config {
 
     /// The probability that a tenure in a list of `nodes` begins by dropping the token.
     #[must_use]
-    pub fn coin(&self, nodes: usize) -> f64 {
+    pub fn drop_probability(&self, nodes: usize) -> f64 {
         1.0 / (nodes.max(1) as f64 * self.loose_prob_base)
     }
 
@@ -136,6 +141,37 @@ impl Config {
     #[must_use]
     pub fn restore_time(&self) -> Duration {
         self.tr_interval.saturating_mul(2 * self.tr_count.min(1000))
+    }
+
+    /// How long a node of a ring asks for the token before it makes one (P in TU-41).
+    #[must_use]
+    pub fn grace(&self) -> Duration {
+        self.renew_timeout / 2
+    }
+
+    /// How long the process of a holder may be paused; a longer pause ends its hold (TU-42).
+    #[must_use]
+    pub fn pause_max(&self) -> Duration {
+        if self.is_patient { self.grace() / 2 } else { self.renew_timeout }
+    }
+
+    /// How often a leader checks whether its process was paused: a pause is measured that exactly.
+    pub(super) fn pause_check_interval(&self) -> Duration {
+        self.renew_timeout / 32
+    }
+
+    /// How many tries of an election fill the grace period.
+    pub(super) fn grace_tries(&self) -> u32 {
+        if !self.is_patient {
+            return 1;
+        }
+        let one = micros(self.tr_interval.saturating_mul(self.tr_count)).max(1);
+        u32::try_from(micros(self.grace()).div_ceil(one)).unwrap_or(u32::MAX)
+    }
+
+    /// The time in which a source regains one TR1 (JA-53).
+    pub(super) fn tr1_interval(&self) -> Duration {
+        Duration::from_secs(1) / self.tr1_per_second_max.max(1)
     }
 
     /// Whether an address may talk to us.
@@ -218,7 +254,7 @@ pub enum ConfigError {
         /// As configured.
         tr_count: u32,
     },
-    /// The coin would always drop the token.
+    /// The random drop would always drop the token.
     #[error("token.loose_prob_base is {base}: it must be above 1, or a lone node drops every token")]
     Base {
         /// As configured.

@@ -3,15 +3,18 @@
 //! ```json
 //! {"counts": {"17": 4, "99": 3}, "values": {"door": {"fence": 7, "host": 17, "value": "open"}}, "edges": []}
 //! ```
+//!
+//! Where voters grant exclusive turns there is also `"turns": {"group": "…"}`, the 32 hexadecimal digits of their group.
 
 use core::fmt;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::frame::{framed, unframe};
+use super::checksum::{framed, unframe};
 use super::graph::{Edge, unite};
 use super::raw::Raw;
 use crate::wire::DecodeError;
@@ -48,6 +51,8 @@ pub struct Document {
     pub values: BTreeMap<String, Stamped>,
     /// Where lines of the token split and met.
     pub edges: Vec<Edge>,
+    /// The group of the voters of exclusive turns, if a node of the ring has voters (TU-31).
+    pub turns: Option<String>,
     /// Fields of others, kept as they are.
     pub rest: BTreeMap<String, Raw>,
 }
@@ -59,7 +64,14 @@ enum Field<'a> {
     Counts(&'a BTreeMap<String, u64>),
     Values(&'a BTreeMap<String, Stamped>),
     Edges(&'a [Edge]),
+    Turns(Turns<'a>),
     Other(&'a Raw),
+}
+
+/// The voters as they are written.
+#[derive(Serialize, Deserialize)]
+struct Turns<'a> {
+    group: Cow<'a, str>,
 }
 
 impl Document {
@@ -105,6 +117,7 @@ impl Document {
         let own = [
             Some(("counts", Field::Counts(&self.counts))),
             (!self.edges.is_empty()).then_some(("edges", Field::Edges(&self.edges))),
+            self.turns.as_ref().map(|group| ("turns", Field::Turns(Turns { group: group.into() }))),
             (!self.values.is_empty()).then_some(("values", Field::Values(&self.values))),
         ];
         let own = own.into_iter().flatten();
@@ -159,6 +172,8 @@ impl Document {
         }
         merged.bound_values();
         merged.edges = unite(&self.edges, &other.edges);
+        // Two groups at once are an operator's mistake; either says that weak turns must wait.
+        merged.turns = self.turns.clone().max(other.turns.clone());
         merged.rest = self.merge_rest(other);
         merged
     }
@@ -169,24 +184,29 @@ impl Document {
         other.counts.iter().all(|(host, count)| self.counts.get(host).is_some_and(|own| own >= count))
     }
 
-    /// Fields of others: those of the descendant, where there is one; else, of each, the one whose text is greater, so
-    /// that both sides choose the same.
+    /// Fields of others, as one unit: they may depend on each other, so those of one side are kept and none of the other.
+    /// The descendant's are, if there is one and it has any; else those whose text is greater, so that both sides choose the
+    /// same.
     fn merge_rest(&self, other: &Self) -> BTreeMap<String, Raw> {
-        let (mut weak, mut strong) = (self.rest.clone(), other.rest.clone());
-        match (self.covers(other), other.covers(self)) {
-            (true, false) => core::mem::swap(&mut weak, &mut strong),
-            (false, true) => {}
-            _ => {
-                for (field, value) in &weak {
-                    let theirs = strong.entry(field.clone()).or_insert_with(|| value.clone());
-                    if value.text() > theirs.text() {
-                        *theirs = value.clone();
-                    }
-                }
-            }
-        }
-        weak.append(&mut strong);
-        weak
+        let text = |rest: &BTreeMap<String, Raw>| -> Vec<(String, String)> {
+            rest.iter().map(|(name, raw)| (name.clone(), raw.text().to_owned())).collect()
+        };
+        let is_own = match (self.rest.is_empty(), other.rest.is_empty()) {
+            (false, false) => match (self.covers(other), other.covers(self)) {
+                (true, false) => true,
+                (false, true) => false,
+                _ => text(&self.rest) > text(&other.rest),
+            },
+            (own_is_empty, _) => !own_is_empty,
+        };
+        if is_own { self.rest.clone() } else { other.rest.clone() }
+    }
+
+    /// Whether a value of an earlier document is here neither as it was nor replaced by a newer one.
+    pub(super) fn drops_values(&self, earlier: &Self) -> bool {
+        let lost =
+            |(key, was): (&String, &Stamped)| self.values.get(key).is_none_or(|is| is.stamp() < was.stamp());
+        self.values.len() < VALUES_MAX && earlier.values.iter().any(lost)
     }
 
     /// A field of our name: kept as it is, unless it is ours. Of a name that is there twice the last counts.
@@ -221,6 +241,7 @@ enum Name {
     Counts,
     Values,
     Edges,
+    Turns,
     Other(String),
 }
 
@@ -230,6 +251,7 @@ impl Name {
             "counts" => Self::Counts,
             "values" => Self::Values,
             "edges" => Self::Edges,
+            "turns" => Self::Turns,
             other => Self::Other(other.to_owned()),
         }
     }
@@ -282,6 +304,12 @@ impl<'de> Deserialize<'de> for Document {
                             document.keep_unless(edges.is_some(), "edges", raw);
                             document.edges = unite(&edges.unwrap_or_default(), &[]);
                         }
+                        Name::Turns => {
+                            let raw: &RawValue = map.next_value()?;
+                            let group = read::<Turns<'_>>(raw).map(|turns| turns.group.into_owned());
+                            document.turns = group.filter(|group| is_group(group));
+                            document.keep_unless(document.turns.is_some(), "turns", raw);
+                        }
                         Name::Other(name) => {
                             let raw: &RawValue = map.next_value()?;
                             document.rest.insert(name, raw.into());
@@ -293,6 +321,11 @@ impl<'de> Deserialize<'de> for Document {
         }
         deserializer.deserialize_map(Fields)
     }
+}
+
+/// Whether a text is the group of voters: 128 bits in hexadecimal digits.
+fn is_group(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {

@@ -1,8 +1,11 @@
-//! Holds: the application asks that the token stay while it works. One per tenure, in the order they were asked.
+//! Holds: the application asks that the token stay while it works. The token is held once per tenure, in the order of the
+//! requests.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use super::records::{Asked, Hold};
+use super::{Event, LostReason};
 use crate::tag::RequestId;
 use crate::time::Instant;
 
@@ -11,21 +14,6 @@ const WAITING_MAX: usize = 64;
 
 /// The shortest hold: one without any length would be over before anybody could be told that it is there.
 const LIMIT_LEAST: Duration = Duration::from_micros(1);
-
-/// A hold that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) request: RequestId,
-    pub(super) limit: Duration,
-}
-
-/// A hold in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
-    pub(super) request: RequestId,
-    pub(super) fence: u64,
-    pub(super) until: Instant,
-}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Holds {
@@ -47,10 +35,18 @@ impl Holds {
     /// A tenure with this fence is there: the first wish is granted.
     pub(super) fn grant(&mut self, now: Instant, fence: u64) -> Option<Hold> {
         let asked = self.waiting.pop_front()?;
-        let hold = Hold { request: asked.request, fence, until: now + asked.limit.max(LIMIT_LEAST) };
+        let hold =
+            Hold { request: asked.request, key: asked.key, fence, until: now + asked.limit.max(LIMIT_LEAST) };
         self.active = Some(hold);
         self.last_fence = Some(fence);
         Some(hold)
+    }
+
+    /// The request that was made under this key, in force or waiting.
+    pub(super) fn request_of(&self, key: u64) -> Option<RequestId> {
+        let active = self.active.filter(|hold| hold.key == Some(key)).map(|hold| hold.request);
+        let waiting = || self.waiting.iter().find(|asked| asked.key == Some(key)).map(|asked| asked.request);
+        active.or_else(waiting)
     }
 
     /// Ends the hold that was asked for as `request`; it may also still wait.
@@ -67,9 +63,16 @@ impl Holds {
         }
     }
 
-    /// Ends the hold in force.
-    pub(super) fn take_active(&mut self) -> Option<Hold> {
-        self.active.take()
+    /// Ends the hold in force: the event, if there was one.
+    pub(super) fn lose(&mut self, reason: LostReason) -> Option<Event> {
+        let hold = self.active.take()?;
+        Some(Event::TokenLost { hold: hold.request, fence: hold.fence, reason })
+    }
+
+    /// The same, if its limit is reached.
+    pub(super) fn expire(&mut self, now: Instant) -> Option<Event> {
+        self.active.filter(|hold| hold.until <= now)?;
+        self.lose(LostReason::Limit)
     }
 
     /// Ends the wait of everybody.
@@ -77,9 +80,9 @@ impl Holds {
         core::mem::take(&mut self.waiting)
     }
 
-    /// The number of the last hold: no other may get it.
-    pub(super) fn last_fence(&self) -> Option<u64> {
-        self.last_fence
+    /// Whether this is the number of the last hold: no other may get it.
+    pub(super) fn used(&self, fence: Option<u64>) -> bool {
+        self.last_fence == fence
     }
 
     pub(super) fn active(&self) -> Option<Hold> {

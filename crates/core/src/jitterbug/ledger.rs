@@ -2,32 +2,33 @@
 //!
 //! # The fence
 //!
-//! The fence of a tenure is the sum of all counts after the holder raised its own. Along one line of the token it
+//! The fence of a tenure is the sum of all counts after the holder raised its own. Along one branch of the token it
 //! strictly grows: every holder adds at least one, and a merge takes the greater of each count. Two things could
 //! break that, and each has its remedy:
 //!
-//! - *A holder dies with a number it had taken but not passed on.* Who restores the token does not know that
-//!   number. So a restore jumps: it raises the count of host 0, which nobody is, by more than could have been taken
-//!   while it was blind. A pass needs a TCP connection and two round trips; [`MICROS_PER_TENURE`] is less than that
-//!   takes anywhere.
+//! - *A holder dies with a number it had taken but not passed on.* The node that restores the token does not know that
+//!   number. So it raises the count of host 0, which no node has, by more than could have been taken since it last had the
+//!   token, and to the wall clock in microseconds. A pass needs a TCP connection and two round trips; [`MICROS_PER_TENURE`]
+//!   is less than that takes anywhere.
 //! - *A holder restarts and forgets what it took.* So before a number is used, a bound above it is durable; a restart
 //!   begins at the bound. The bound runs [`RESERVE`] ahead, so that few tenures wait for the disk.
 //!
 //! The jump is a count like any other, so a peer that knows nothing of fences carries it faithfully. A peer that drops
-//! `values` and `edges` loses them for the line; nothing can be done about that.
+//! `values` and `edges` loses them for the branch; nothing can be done about that.
 //!
-//! Across a partition there are two lines, and their fences are not ordered against each other. Compare
-//! (fence, host id) and mind that a holder on the other side may be at work at the same time.
+//! Across a partition there are two branches. Fences of the one that was made later are higher, as far as clocks agree, but
+//! a holder on the other side may be at work at the same time. A node grants no hold at or below any fence it has seen.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::application::{Answer, Application, Next, Tenure};
+use super::application::{Answer, Application, Next, TenureInfo};
 use super::document::Document;
 use super::graph::{Edge, EdgeKind, unite};
 use super::message::HostId;
 use super::raw::{DEPTH_MAX, Raw};
+use crate::time::Wall;
 
 /// How far the durable bound runs ahead of the fences in use.
 pub const RESERVE: u64 = 1 << 16;
@@ -40,9 +41,11 @@ pub const JUMP_HOST: u32 = 0;
 pub const KEY_BYTES_MAX: usize = 128;
 /// The longest value, as JSON.
 pub const VALUE_BYTES_MAX: usize = 4096;
-/// Who knows of no number and was blind for no longer than this has just started. Who was for longer may have waited for a
+/// Who knows of no number and was time_without_token for no longer than this has just started. Who was for longer may have waited for a
 /// first holder that took numbers and told nobody.
 const FIRST_RESTORE: core::time::Duration = core::time::Duration::from_millis(1500);
+/// The latest wall clock that a fence is raised to: far below what a count can hold.
+const WALL_MAX: u64 = 1 << 52;
 const CHANGES_MAX: usize = 64;
 /// Data up to this length is remembered with what was read in it, for it is asked about twice: whether it is good, and what
 /// follows it.
@@ -100,6 +103,21 @@ pub struct Ledger {
     done: u64,
     /// What was read last, and the document in it.
     read: Option<(Vec<u8>, Document)>,
+    /// The document of the last tenure, as it was passed on.
+    last: Document,
+    heard: Heard,
+}
+
+/// What documents said that came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// The highest fence in any of them, or of any tenure of ours.
+    fence: u64,
+    drops_values: bool,
+    /// The group of this node's own voters (TU-31).
+    own_voters: Option<String>,
+    /// The group that a document named since the start.
+    voters: Option<String>,
 }
 
 /// What is kept on disk.
@@ -128,13 +146,18 @@ impl Ledger {
         }
     }
 
-    /// More than can have been taken while nobody told us.
-    fn jump(blind: core::time::Duration) -> u64 {
+    /// By how much a restore raises the sum: above every fence that can have been taken without this node, and to the wall
+    /// clock in microseconds (TU-43). An older branch adds one per tenure, so it stays below, as far as clocks agree.
+    fn jump(document: &Document, time_without_token: core::time::Duration, wall: Wall) -> u64 {
+        let sum = document.sum();
+        let is_first = sum == 0 && time_without_token <= FIRST_RESTORE;
         // The reserve that a restarted holder skipped may lie in between as well.
-        2 * RESERVE + crate::time::micros(blind) / MICROS_PER_TENURE
+        let taken = 2 * RESERVE + crate::time::micros(time_without_token) / MICROS_PER_TENURE;
+        let to_wall = wall.as_micros().min(WALL_MAX).saturating_sub(sum);
+        if is_first { to_wall } else { taken.max(to_wall) }
     }
 
-    fn edges(&self, tenure: &Tenure, fence: u64) -> Vec<Edge> {
+    fn edges(&self, tenure: &TenureInfo, fence: u64) -> Vec<Edge> {
         let edge = |kind, from: super::TokenId, to: super::TokenId| Edge {
             fence,
             host: self.host,
@@ -157,9 +180,12 @@ impl Application for Ledger {
         let Some(kept) = kept else { return };
         let document = Document::from_json(kept.data.text().as_bytes()).unwrap_or_default();
         self.start = document;
+        // Voters are declared anew in every life: a ring whose nodes all stopped may start without them.
+        self.start.turns = None;
         // Whatever we took before is below the bound; from here on everything is above it.
         self.start.raise(JUMP_HOST, kept.reserved.saturating_sub(self.start.sum()));
         self.reserved = kept.reserved;
+        self.heard.fence = kept.reserved;
     }
 
     fn initial(&mut self) -> Vec<u8> {
@@ -168,21 +194,29 @@ impl Application for Ledger {
 
     fn accepts(&mut self, data: &[u8]) -> bool {
         let Ok(document) = Document::from_data(data) else { return false };
+        self.heard.fence = self.heard.fence.max(document.sum());
+        if document.turns.is_some() {
+            self.heard.voters.clone_from(&document.turns);
+        }
         self.read = (data.len() <= READ_BYTES_MAX).then(|| (data.to_vec(), document));
         true
     }
 
-    fn next(&mut self, tenure: &Tenure, data: &[u8]) -> Answer<Next> {
+    fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next> {
         let Some(mut document) = self.document(data) else {
             return Answer::Failed("its own data cannot be read");
         };
-        if let Some(restored) =
-            tenure.restored.filter(|made| document.sum() > 0 || made.blind > FIRST_RESTORE)
-        {
-            document.raise(JUMP_HOST, Self::jump(restored.blind));
+        self.heard.drops_values = document.drops_values(&self.last);
+        if let Some(restored) = tenure.restored {
+            document.raise(JUMP_HOST, Self::jump(&document, restored.time_without_token, tenure.wall));
+        }
+        if self.heard.own_voters.is_some() {
+            document.turns.clone_from(&self.heard.own_voters);
         }
         document.raise(self.host, 1);
         let fence = document.sum();
+        // TU-43: no hold at or below a fence that this node has seen, whatever branch it is on.
+        let is_above = fence > self.heard.fence;
         let edges = self.edges(tenure, fence);
         if !edges.is_empty() {
             document.edges = unite(&document.edges, &edges);
@@ -198,7 +232,9 @@ impl Application for Ledger {
         // A value that a user set is durable before anybody sees it.
         let reserved = self.promised.or((self.applied > 0).then_some(self.reserved));
         let keep = reserved.map(|reserved| self.keep(reserved, &document));
-        Answer::Now(Next { data: document.to_data(), fence: Some(fence), keep })
+        let data = document.to_data();
+        self.last = document;
+        Answer::Now(Next { data, fence: is_above.then_some(fence), keep })
     }
 
     fn merge(&mut self, own: &[u8], received: &[u8]) -> Answer<Vec<u8>> {
@@ -210,6 +246,7 @@ impl Application for Ledger {
 
     fn used(&mut self) -> u64 {
         self.reserved = self.promised.take().unwrap_or(self.reserved);
+        self.heard.fence = self.heard.fence.max(self.last.sum());
         if let Some((number, _)) = self.changes.drain(..self.applied.min(self.changes.len())).next_back() {
             self.done = number;
         }
@@ -236,6 +273,26 @@ impl Application for Ledger {
         self.changes.retain(|(other, _)| *other != number);
         // The next tenure counts anew.
         self.applied = 0;
+    }
+
+    fn tenures_of(&self, host: HostId) -> Option<u64> {
+        Some(self.last.counts.get(&host.number().to_string()).copied().unwrap_or(0))
+    }
+
+    fn drops_values(&self) -> bool {
+        self.heard.drops_values
+    }
+
+    fn declare_voters(&mut self, group: &str) {
+        self.heard.own_voters = Some(group.to_owned());
+    }
+
+    fn voters(&self) -> Option<&str> {
+        self.heard.own_voters.as_deref().or(self.heard.voters.as_deref())
+    }
+
+    fn greatest_fence(&self) -> u64 {
+        self.heard.fence
     }
 
     fn last_will(&self, data: &[u8]) -> Option<Vec<u8>> {

@@ -1,28 +1,25 @@
-//! The machine: matches what comes in and delegates to the states and the nouns.
+//! The machine: gives every input to the part it belongs to, and makes the transitions that roles ask for.
 
-use core::time::Duration;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use super::add_set::AddSet;
-use super::application::Application;
+use super::application::{Application, Restored};
 use super::changes::Changes;
 use super::config::{Config, ConfigError};
-use super::graph::Log;
-use super::holds::{Asked, Holds, Released};
-use super::incoming::Incomings;
-use super::lead::Lead;
-use super::limiter::Limiter;
-use super::list::NodeList;
-use super::loops::Loops;
-use super::message::{HostId, Message, NodeEntry, SignedId, TokenId};
-use super::peers::Peers;
-use super::penalties::Penalties;
-use super::restore::Restore;
-use super::start::Stage;
-use super::twins::Twins;
+use super::counters::Counters;
+use super::election::{self, Asker, Election};
+use super::env::Env;
+use super::holds::{Holds, Released};
+use super::leader::Tenure;
+use super::lower::{Cx, Lower, Transition};
+use super::message::{Message, NodeEntry, SignedId, TokenId};
+use super::records::Asked;
+use super::ring::Ring;
+use super::role::Role;
+use super::streams::Streams;
+use super::token::Token;
+use super::waiter::Waiter;
 use super::wire::decode_datagram;
-use super::{Command, Event, LostReason, Reply};
+use super::{Command, DropReason, Event, LostReason, Reply};
 use crate::counters::VisitCounter;
 use crate::endpoint::{Bound, Endpoints, Listener, Socket, Space};
 use crate::machine::{Machine, Refusal};
@@ -30,8 +27,16 @@ use crate::outbox::Outbox;
 use crate::rng::{Rng, Seed};
 use crate::store::StoreReply;
 use crate::stream::StreamEvent;
-use crate::tag::{ListenerId, OpId, RequestId, SocketId, SpaceId, StreamId};
-use crate::time::{Instant, Now};
+use crate::tag::{ListenerId, RequestId, SocketId, SpaceId, StreamId};
+use crate::time::{Instant, Now, micros};
+
+mod receive;
+mod start;
+mod status;
+
+use start::Stage;
+pub use start::{IDENTITY_KEY, Identity, KEPT_KEY};
+pub use status::{NodeStatus, RefusedTokens, StateName, Status};
 
 /// The datagram socket.
 pub const UDP: SocketId = SocketId::new(0);
@@ -39,58 +44,6 @@ pub const UDP: SocketId = SocketId::new(0);
 pub const TCP: ListenerId = ListenerId::new(0);
 /// The space of the identity and of what the application keeps.
 pub const SPACE: SpaceId = SpaceId::new(0);
-
-crate::counters! {
-    /// What a node of the token ring counts.
-    pub struct Counters {
-        /// Tenures begun.
-        tenures,
-        /// Tokens passed on.
-        passes,
-        /// Attempts to pass that failed.
-        passes_failed,
-        /// Restores begun.
-        restores,
-        /// Restores granted: tokens made.
-        restores_granted,
-        /// Restores denied.
-        restores_denied,
-        /// Tokens dropped by the coin.
-        coin_drops,
-        /// Tokens dropped because this node stood still.
-        stalls,
-        /// Tokens dropped to look for nodes that were named and are not in the list.
-        strangers_sought,
-        /// Merges of data.
-        merges,
-        /// Merges in which two lines met.
-        lines_met,
-        /// Tokens that met a leader and became one with its own.
-        tokens_coalesced,
-        /// Tenures lengthened because the token has a twin in the ring.
-        twins_awaited,
-        /// Whole tokens given up because ours was on its way out.
-        tokens_discarded,
-        /// Offers refused while a pass was under way.
-        offers_refused,
-        /// Datagrams and streams that were no message of ours.
-        malformed,
-        /// Datagrams and streams refused: not allowed, too many, or not now.
-        refused,
-        /// Answers that came when nothing was asked.
-        answers_unasked,
-        /// Own datagrams that came back.
-        echoes,
-        /// Streams of others that ran out of time.
-        streams_expired,
-        /// Nodes not remembered because the add-set was full.
-        add_set_full,
-        /// Calls of the application that failed.
-        application_failures,
-        /// Operations of the store that failed.
-        store_failures,
-    }
-}
 
 /// The timers, by the name under which `poll_timeout` tells them.
 pub(super) mod timer {
@@ -110,82 +63,16 @@ pub(super) mod timer {
     pub(crate) const HOLD: &str = "token.hold";
     /// A change is taken back.
     pub(crate) const CHANGE: &str = "token.change";
-    /// A leader looks whether it stood still.
-    pub(crate) const PULSE: &str = "token.pulse";
-}
-
-/// A node is in exactly one of these (J-13).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Orphan(Restore),
-    Waiter { renew_at: Instant },
-    Leader(Box<Lead>),
+    /// A leader checks whether its process was paused.
+    pub(crate) const PAUSE_CHECK: &str = "token.pause_check";
 }
 
 /// A node of the token ring, carrying the data of an application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jitterbug<A> {
-    pub(super) config: Config,
-    pub(super) app: A,
-    pub(super) rng: Rng,
-    pub(super) stage: Stage,
-    pub(super) state: State,
-    pub(super) host_id: HostId,
-    pub(super) tcp_port: u16,
-    // The state variables of the document.
-    pub(super) token: TokenId,
-    pub(super) data: Vec<u8>,
-    pub(super) list: NodeList,
-    pub(super) add_set: AddSet,
-    pub(super) penalties: Penalties,
-    /// When the data was last known to be that of the token.
-    pub(super) known_at: Instant,
-    /// The lines that met here since our last tenure: ours, theirs.
-    pub(super) merged: Vec<(TokenId, TokenId)>,
-    pub(super) incomings: Incomings,
-    /// Streams on which we passed the token, until when the candidate may take to read it.
-    pub(super) lingering: BTreeMap<StreamId, Instant>,
-    pub(super) holds: Holds,
-    pub(super) changes: Changes,
-    pub(super) limiter: Limiter,
-    pub(super) loops: Loops,
-    pub(super) twins: Twins,
-    pub(super) log: Log,
-    /// Whom to ask beyond the broadcast domain.
-    pub(super) peers: Peers,
-    pub(super) fence: Option<u64>,
-    pub(super) passed_to: Option<HostId>,
-    /// Who has the token while we have not, as far as we were told.
-    pub(super) holder: Option<HostId>,
-    pub(super) duplicate: Option<SocketAddr>,
-    pub(super) renew_told: Duration,
-    pub(super) numbers: Numbers,
-    pub(super) counters: Counters,
-}
-
-/// Counts up whatever needs a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Numbers {
-    streams: u64,
-    ops: u64,
-    asks: u64,
-}
-
-impl Numbers {
-    pub(super) fn stream(&mut self) -> StreamId {
-        self.streams += 1;
-        StreamId::opened(self.streams)
-    }
-
-    pub(super) fn op(&mut self) -> OpId {
-        self.ops += 1;
-        OpId::new(self.ops)
-    }
-
-    pub(super) fn ask(&mut self) -> u64 {
-        self.asks += 1;
-        self.asks
-    }
+    lower: Lower<A>,
+    role: Role,
+    stage: Stage,
 }
 
 pub(super) type Out<'a, 'b, A> = &'a mut Outbox<'b, Jitterbug<A>>;
@@ -199,100 +86,158 @@ impl<A: Application> Jitterbug<A> {
         config.check()?;
         let mut rng = Rng::new(seed);
         let token = TokenId::draw(&mut rng);
-        Ok(Self {
-            app,
-            stage: Stage::Created,
-            state: State::Waiter { renew_at: Instant::FAR },
-            host_id: HostId::new(0).expect("0 is a host id"),
-            tcp_port: config.tcp_port,
-            token,
-            data: Vec::new(),
-            list: NodeList::new(),
-            add_set: AddSet::new(config.add_set_max),
-            penalties: Penalties::default(),
-            known_at: Instant::ZERO,
-            merged: Vec::new(),
-            incomings: Incomings::new(config.streams_max, config.data_bytes_max),
-            lingering: BTreeMap::new(),
+        let lower = Lower {
+            env: Env::new(config, rng),
+            ring: Ring::new(config),
+            token: Token::new(app, token),
             holds: Holds::default(),
             changes: Changes::default(),
-            limiter: Limiter::new(config.tr1_per_second_max),
-            loops: Loops::default(),
-            twins: Twins::default(),
-            log: Log::default(),
-            peers: Peers::default(),
-            fence: None,
-            passed_to: None,
-            holder: None,
-            duplicate: None,
-            renew_told: config.renew_timeout,
-            numbers: Numbers::default(),
-            counters: Counters::default(),
-            config: config.clone(),
-            rng,
-        })
+            streams: Streams::new(config),
+        };
+        Ok(Self { lower, role: Role::Waiter(Waiter::idle()), stage: Stage::Created })
     }
 
     /// What it has counted so far.
     #[must_use]
     pub fn counted(&self) -> Counters {
-        self.counters
+        self.lower.env.counters()
     }
 
     /// Sets all counters to zero, so that two states can be compared without them.
     pub fn forget_counters(&mut self) {
-        self.counters = Counters::default();
+        self.lower.env.reset_counters();
     }
 
-    /// The own id with the sign of the state (J-97).
-    pub(super) fn signed(&self) -> SignedId {
-        match self.state {
-            State::Leader(_) => self.token.held(),
-            State::Orphan(_) | State::Waiter { .. } => self.token.free(),
+    /// The role, and what it may use during one call.
+    fn split<'a, 'b>(&'a mut self, now: Now, out: Out<'a, 'b, A>) -> (&'a mut Role, Cx<'a, 'b, A>) {
+        let is_stopping = self.stage.is_ending();
+        (&mut self.role, Cx { now, lower: &mut self.lower, is_stopping, out })
+    }
+
+    /// Makes a transition, and those that follow from it.
+    fn follow(&mut self, now: Now, transition: Option<Transition>, out: Out<'_, '_, A>) {
+        let mut next = transition;
+        while let Some(transition) = next {
+            match transition {
+                Transition::Waiter => self.enter_waiter(now, out),
+                Transition::GiveUp => {
+                    self.drop_token(now, DropReason::Unsaved, out);
+                    self.enter_waiter(now, out);
+                }
+                Transition::Orphan => self.enter_orphan(now, true, out),
+                Transition::Drop(reason) => {
+                    self.drop_token(now, reason, out);
+                    // A node that drops the token of its own accord knows that nobody has it (TU-41).
+                    self.enter_orphan(now, reason == DropReason::Stalled, out);
+                }
+                Transition::Restored { from } => {
+                    let token_id = self.lower.token.id();
+                    self.lower.env.count().restores_granted += 1;
+                    let restored = self.lower.token.restored(now, from);
+                    out.event(Event::TokenRestored { from, token_id });
+                    self.enter_leader(now, Some(restored), out);
+                }
+                Transition::Again => self.enter_leader(now, None, out),
+            }
+            let (role, mut cx) = self.split(now, &mut *out);
+            next = match role {
+                Role::Orphan(election) => election.advance(&mut cx),
+                Role::Waiter(_) => None,
+                Role::Leader(tenure) => tenure.advance(&mut cx),
+            };
         }
     }
 
-    pub(super) fn own_entry(&self) -> NodeEntry {
-        NodeEntry::new(self.host_id, self.config.addr.to_canonical(), self.tcp_port)
+    /// A tenure begins, whatever the node was before; an election under way is thus over (JA-15).
+    fn enter_leader(&mut self, now: Now, restored: Option<Restored>, out: Out<'_, '_, A>) {
+        let lower = &mut self.lower;
+        lower.env.count().tenures += 1;
+        let renew_timeout = lower.ring.renew(lower.env.config());
+        // Nobody took it after a hold: the hold is no part of the way round, short as it is.
+        let was_held = self.role.is_leader() && lower.holds.used(lower.token.fence());
+        if let Some(took) = lower.ring.tenure_begins(now.mono, lower.token.id(), renew_timeout / 2, was_held)
+        {
+            let (took_micros, renew_timeout_micros) = (micros(took), micros(renew_timeout));
+            out.event(Event::LoopSlow { took_micros, renew_timeout_micros });
+        }
+        let tenure = Tenure::new(now.mono, lower.env.config(), restored);
+        self.enter(Role::Leader(Box::new(tenure)), out);
     }
 
-    /// How many nodes there are, as far as we know.
-    pub(super) fn nodes_known(&self) -> usize {
-        self.list.len() + self.add_set.unknown_to(&self.list)
+    fn enter_waiter(&mut self, now: Now, out: Out<'_, '_, A>) {
+        // A node that stops does not ask for the token again, however long its last streams and its disk take.
+        let renew = self.lower.ring.renew(self.lower.env.config());
+        let waiter = if self.stage.is_ending() { Waiter::idle() } else { Waiter::new(now.mono, renew) };
+        self.enter(Role::Waiter(waiter), out);
     }
 
-    /// How long a waiter waits now.
-    pub(super) fn renew(&self) -> Duration {
-        self.config.renew_for(self.nodes_known())
+    fn enter_orphan(&mut self, now: Now, is_patient: bool, out: Out<'_, '_, A>) {
+        let Lower { env, ring, token, .. } = &mut self.lower;
+        env.count().restores += 1;
+        ring.forget_holder(now.mono);
+        // TU-41: not for a node that has just started or is alone.
+        let patient = if ring.has_others() { env.config().grace_tries() } else { 1 };
+        let tries = if is_patient { patient } else { 1 };
+        let election = Election::new(token.id(), now.mono, tries, patient);
+        self.enter(Role::Orphan(election), out);
     }
 
-    pub(super) fn enter(&mut self, state: State, out: Out<'_, '_, A>) {
-        self.state = state;
-        out.event(Event::StateEntered { state: self.state_name(), token_id: self.token });
+    fn drop_token(&mut self, now: Now, reason: DropReason, out: Out<'_, '_, A>) {
+        let count = self.lower.env.count();
+        match reason {
+            DropReason::Random => count.random_drops += 1,
+            DropReason::Stalled => count.stalls += 1,
+            DropReason::Unlisted => count.unlisted_sought += 1,
+            DropReason::Unsaved => count.unsaved_drops += 1,
+        }
+        self.lower.token.dropped(now, reason);
+        out.event(Event::TokenDropped { token_id: self.lower.token.id(), reason });
     }
 
-    pub(super) fn become_waiter(&mut self, now: Now, out: Out<'_, '_, A>) {
-        // Who leaves does not come back for the token, however long its last streams and its disk take.
-        let renew_at = if self.stage.is_ending() { Instant::FAR } else { now.mono + self.renew() };
-        self.enter(State::Waiter { renew_at }, out);
+    fn enter(&mut self, role: Role, out: Out<'_, '_, A>) {
+        self.role = role;
+        out.event(Event::StateEntered { state: self.role.name(), token_id: self.lower.token.id() });
     }
 
-    fn hold(&mut self, now: Now, request: RequestId, limit: Duration, out: Out<'_, '_, A>) -> Option<Reply> {
-        let limit = limit.min(self.config.hold_max);
-        if !self.holds.ask(Asked { request, limit }) {
+    /// Before every input: was this process paused?
+    fn check_pause(&mut self, now: Now, out: Out<'_, '_, A>) {
+        let (role, mut cx) = self.split(now, &mut *out);
+        let next = role.leader().and_then(|tenure| tenure.check_pause(&mut cx));
+        self.follow(now, next, out);
+    }
+
+    fn advance(&mut self, now: Now, out: Out<'_, '_, A>) {
+        let (role, mut cx) = self.split(now, &mut *out);
+        let next = role.leader().and_then(|tenure| tenure.advance(&mut cx));
+        self.follow(now, next, out);
+    }
+
+    fn hold_as(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        key: Option<u64>,
+        limit: core::time::Duration,
+        out: Out<'_, '_, A>,
+    ) -> Option<Reply> {
+        let limit = limit.min(self.lower.env.config().hold_max);
+        if !self.lower.holds.ask(Asked { request, key, limit }) {
             return Some(Reply::Refused(
                 "64 turns wait for the token at this agent already: try again when some are over",
             ));
         }
-        self.grant_hold(now, out);
+        let (role, mut cx) = self.split(now, out);
+        if let Some(tenure) = role.leader() {
+            tenure.grant_hold(&mut cx);
+        }
         None // The reply comes with the token.
     }
 
     fn release(&mut self, now: Now, hold: RequestId, out: Out<'_, '_, A>) -> Reply {
-        match self.holds.release(hold) {
+        match self.lower.holds.release(hold) {
             Released::Active(released) => {
                 out.event(Event::TokenReleased { hold, fence: released.fence });
-                self.proceed(now, out);
+                self.advance(now, out);
                 Reply::Done
             }
             Released::Waiting => {
@@ -303,40 +248,144 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    fn expire(&mut self, now: Now, out: Out<'_, '_, A>) {
-        while let Some(stream) = self.incomings.take_expired(now.mono) {
-            self.counters.streams_expired += 1;
-            out.abort(stream);
-        }
-        let over: Vec<StreamId> = self
-            .lingering
-            .iter()
-            .filter(|(_, until)| **until <= now.mono)
-            .map(|(stream, _)| *stream)
-            .collect();
-        for stream in over {
-            self.lingering.remove(&stream);
-            out.abort(stream);
-        }
-        if self.holds.active().is_some_and(|hold| hold.until <= now.mono) {
-            self.lose_hold(LostReason::Limit, out);
+    /// Ends the hold with this key, or the wait for it.
+    fn withdraw(&mut self, now: Now, key: u64, out: Out<'_, '_, A>) -> Reply {
+        match self.lower.holds.request_of(key) {
+            Some(request) => self.release(now, request, out),
+            None => Reply::NotHeld,
         }
     }
 
-    fn message(
+    /// How long the hold is safe: a node of the ring that hears nothing asks for the grace period before it makes a token.
+    fn kept(&self, now: Now, hold: RequestId) -> Reply {
+        match self.lower.holds.active().filter(|active| active.request == hold && active.until > now.mono) {
+            Some(active) => Reply::Kept {
+                left_micros: micros(self.lower.env.config().grace()),
+                limit_micros: micros(active.until.since(now.mono)),
+            },
+            None => Reply::NotHeld,
+        }
+    }
+
+    /// TU-40: membership found a node dead. If it had the token, as far as this node knows, the election begins at once.
+    fn member_unreachable(&mut self, now: Now, ip: IpAddr, out: Out<'_, '_, A>) {
+        self.lower.ring.reaches_no_more(now.mono, ip);
+        let waits = matches!(self.role, Role::Waiter(_)) && self.stage == Stage::Running;
+        if waits && self.lower.ring.holder_is_at(ip) {
+            self.follow(now, Some(Transition::Orphan), out);
+        }
+    }
+
+    fn change(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        change: A::Change,
+        wait: core::time::Duration,
+    ) -> Option<Reply> {
+        match self.lower.token.change(change) {
+            Ok(number) => {
+                self.lower.changes.insert(request, number, now.mono + wait);
+                None // The reply comes with the tenure that makes the change.
+            }
+            Err(reason) => Some(Reply::Refused(reason)),
+        }
+    }
+
+    fn computed(&mut self, now: Now, ask: u64, result: Option<super::Next>, out: Out<'_, '_, A>) -> Reply {
+        let (role, mut cx) = self.split(now, &mut *out);
+        let Some(tenure) = role.leader() else { return Reply::Refused("nothing is computed") };
+        match tenure.on_computed(&mut cx, ask, result) {
+            Ok(next) => {
+                self.follow(now, next, out);
+                Reply::Done
+            }
+            Err(reason) => Reply::Refused(reason),
+        }
+    }
+
+    fn expire(&mut self, now: Now, out: Out<'_, '_, A>) {
+        let lower = &mut self.lower;
+        while let Some(stream) = lower.streams.pop_expired(now.mono) {
+            lower.env.count().streams_expired += 1;
+            out.abort(stream);
+        }
+        while let Some(stream) = lower.streams.pop_lingered(now.mono) {
+            out.abort(stream);
+        }
+        let is_cut_off = lower.is_cut_off(now.mono);
+        let cut_off = is_cut_off.then(|| lower.holds.lose(LostReason::CutOff)).flatten();
+        for lost in cut_off.into_iter().chain(lower.holds.expire(now.mono)) {
+            out.event(lost);
+        }
+        let in_work = matches!(&self.role, Role::Leader(tenure) if tenure.computes());
+        let grace = lower.env.config().tr_interval;
+        for (request, number) in lower.changes.expire(now.mono, in_work, grace) {
+            lower.token.withdraw(number);
+            out.reply(request, Reply::NotChanged);
+        }
+    }
+
+    /// A TR1 came.
+    fn on_tr1(
+        &mut self,
+        now: Now,
+        asker: NodeEntry,
+        is_ring_port: bool,
+        tried: SignedId,
+        out: Out<'_, '_, A>,
+    ) -> Result<(), Refusal> {
+        let own = self.role.signed(self.lower.token.id());
+        let (role, mut cx) = self.split(now, &mut *out);
+        if election::on_tr1(&mut cx, own, asker, is_ring_port, tried)? == Asker::Ourselves {
+            return Ok(());
+        }
+        cx.lower.ring.asked(now.mono, asker.host_id, tried.id(), cx.lower.env.config());
+        // JA-24 (iv): another node with our id restores, and we have waited for half of the time too.
+        let renew = cx.renew();
+        let together = matches!(role, Role::Waiter(waiter) if waiter.waited_half(now.mono, renew));
+        if cx.lower.env.config().restore_together && tried == own && together {
+            self.follow(now, Some(Transition::Orphan), out);
+        }
+        Ok(())
+    }
+
+    /// A TR2 came: it matters to a try under way, and to nothing else.
+    fn on_tr2(
         &mut self,
         now: Now,
         from: IpAddr,
-        message: &Message,
+        answer: SignedId,
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
-        match *message {
-            Message::Tr1 { token_id, host_id, tcp_port } => {
-                self.asked(now, NodeEntry::new(host_id, from, tcp_port), token_id, out)
-            }
-            Message::Tr2 { token_id } => self.answered(now, from, token_id, out),
-            _ => unreachable!("a datagram is a TR1 or a TR2"),
+        let (role, mut cx) = self.split(now, &mut *out);
+        let Role::Orphan(election) = role else {
+            cx.lower.env.count().answers_unasked += 1;
+            return Err(Refusal::Reject("an answer to no try"));
+        };
+        let next = election.on_tr2(&mut cx, from, answer);
+        self.follow(now, next, out);
+        Ok(())
+    }
+
+    /// News of a stream that we opened.
+    fn on_outgoing(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        event: &StreamEvent<'_>,
+        out: Out<'_, '_, A>,
+    ) -> Result<(), Refusal> {
+        let (role, mut cx) = self.split(now, &mut *out);
+        let outcome = role.leader().and_then(|tenure| tenure.on_stream(&mut cx, stream, event));
+        if let Some((next, verdict)) = outcome {
+            self.follow(now, next, out);
+            return verdict;
         }
+        if let StreamEvent::Closed(_) = event {
+            self.lower.streams.closed(stream);
+        }
+        Ok(())
     }
 }
 
@@ -346,19 +395,19 @@ impl<A: Application> Machine for Jitterbug<A> {
     type Event = Event;
 
     fn endpoints(&self) -> Endpoints {
-        let broadcast = &self.config.broadcast;
+        let config = self.lower.env.config();
         Endpoints {
             sockets: vec![Socket {
                 id: UDP,
                 name: "token/udp",
-                bind: self.config.udp(),
-                broadcast: broadcast.iter().map(|ip| SocketAddr::new(*ip, self.config.udp_port)).collect(),
+                bind: config.udp(),
+                broadcast: config.broadcast.iter().map(|ip| SocketAddr::new(*ip, config.udp_port)).collect(),
             }],
             listeners: vec![Listener {
                 id: TCP,
                 name: "token/tcp",
-                bind: SocketAddr::new(self.config.addr, self.config.tcp_port),
-                streams_max: self.config.streams_max,
+                bind: SocketAddr::new(config.addr, config.tcp_port),
+                streams_max: config.streams_max,
             }],
             spaces: vec![Space { id: SPACE, name: "token" }],
         }
@@ -366,7 +415,7 @@ impl<A: Application> Machine for Jitterbug<A> {
 
     fn handle_start(&mut self, now: Now, bound: &Bound, out: Out<'_, '_, A>) {
         if let Some(addr) = bound.listener(TCP) {
-            self.tcp_port = addr.port();
+            self.lower.env.bound(addr.port());
         }
         self.load(now, out);
     }
@@ -379,18 +428,25 @@ impl<A: Application> Machine for Jitterbug<A> {
         bytes: &[u8],
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
-        self.wake(now, out);
+        self.check_pause(now, out);
         if self.stage != Stage::Running {
-            self.counters.refused += 1;
+            self.lower.env.count().refused += 1;
             return Err(Refusal::Reject("the node is starting or stopping"));
         }
-        let from = from.ip().to_canonical();
-        if !self.config.allows(from) {
-            self.counters.refused += 1;
+        let (from, port) = (from.ip().to_canonical(), from.port());
+        if !self.lower.env.config().allows(from) {
+            self.lower.env.count().refused += 1;
             return Err(Refusal::Reject("its network is not allowed"));
         }
-        let message = decode_datagram(bytes).inspect_err(|_| self.counters.malformed += 1)?;
-        self.message(now, from, &message, out)
+        let message = decode_datagram(bytes).inspect_err(|_| self.lower.env.count().malformed += 1)?;
+        match message {
+            Message::Tr1 { token_id, host_id, tcp_port } => {
+                let is_ring_port = port == self.lower.env.config().udp_port;
+                self.on_tr1(now, NodeEntry::new(host_id, from, tcp_port), is_ring_port, token_id, out)
+            }
+            Message::Tr2 { token_id } => self.on_tr2(now, from, token_id, out),
+            _ => unreachable!("a datagram is a TR1 or a TR2"),
+        }
     }
 
     fn handle_stream(
@@ -400,31 +456,47 @@ impl<A: Application> Machine for Jitterbug<A> {
         event: StreamEvent<'_>,
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
-        self.wake(now, out);
+        self.check_pause(now, out);
         if stream.is_accepted() {
-            self.incoming(now, stream, event, out)
+            self.on_incoming(now, stream, &event, out)
         } else {
-            self.outgoing(now, stream, event, out)
+            self.on_outgoing(now, stream, &event, out)
         }
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_, A>) {
-        self.wake(now, out);
+        self.check_pause(now, out);
         self.stored(now, reply, out);
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Self::Command, out: Out<'_, '_, A>) {
-        self.wake(now, out);
+        self.check_pause(now, out);
         let reply = match command {
             _ if self.stage.is_ending() => Some(Reply::Stopping),
             Command::Status => Some(Reply::Status(Box::new(self.status(now.mono)))),
-            Command::Data => Some(Reply::Data(self.data.clone())),
-            Command::Log => Some(Reply::Log(self.log.entries())),
+            Command::Data => Some(Reply::Data(self.lower.token.data().to_vec())),
+            Command::Log => Some(Reply::Log(self.lower.token.log())),
             Command::Change { change, wait } => self.change(now, request, change, wait),
-            Command::Hold { limit } => self.hold(now, request, limit, out),
+            Command::Hold { limit } => self.hold_as(now, request, None, limit, out),
+            Command::HoldAs { key, limit } => self.hold_as(now, request, Some(key), limit, out),
+            Command::Withdraw { key } => Some(self.withdraw(now, key, out)),
             Command::Release { hold } => Some(self.release(now, hold, out)),
+            Command::Keep { hold } => Some(self.kept(now, hold)),
+            Command::MemberUnreachable(ip) => {
+                self.member_unreachable(now, ip, out);
+                Some(Reply::Done)
+            }
+            Command::MemberReachable(ip) => {
+                self.lower.ring.reaches(ip);
+                Some(Reply::Done)
+            }
+            Command::DeclareVoters(group) => {
+                self.lower.token.app_mut().declare_voters(&group);
+                Some(Reply::Done)
+            }
             Command::Ask(peers) => {
-                self.peers.replace(now.mono, self.config.addr, peers);
+                let own = self.lower.env.config().addr;
+                self.lower.ring.set_peers(now.mono, own, peers);
                 Some(Reply::Done)
             }
             Command::Computed { ask, result } => Some(self.computed(now, ask, result, out)),
@@ -435,20 +507,16 @@ impl<A: Application> Machine for Jitterbug<A> {
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_, A>) {
-        self.wake(now, out);
+        self.check_pause(now, out);
         self.expire(now, out);
-        self.take_back(now, out);
         if let Stage::Unread { again_at } = self.stage
             && again_at <= now.mono
         {
             self.load(now, out);
         }
-        match &self.state {
-            State::Orphan(_) => self.restore(now, out),
-            State::Waiter { renew_at } if *renew_at <= now.mono => self.become_orphan(now, out),
-            State::Waiter { .. } => {}
-            State::Leader(_) => self.lead_on(now, out),
-        }
+        let (role, mut cx) = self.split(now, &mut *out);
+        let next = role.on_timeout(&mut cx);
+        self.follow(now, next, out);
     }
 
     fn handle_stop(&mut self, now: Now, out: Out<'_, '_, A>) {
@@ -457,29 +525,44 @@ impl<A: Application> Machine for Jitterbug<A> {
 
     fn is_stopped(&self) -> bool {
         self.stage == Stage::Stopping(None)
-            && !matches!(self.state, State::Leader(_))
-            && self.lingering.is_empty()
+            && !self.role.is_leader()
+            && self.lower.streams.linger_deadline().is_none()
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let state = match &self.state {
-            State::Orphan(restore) => (Some(restore.due()), timer::RESTORE),
-            State::Waiter { renew_at } => (Some(*renew_at).filter(|at| *at < Instant::FAR), timer::RENEW),
-            State::Leader(lead) => (lead.due(&self.config, self.holds.active().is_some()), timer::LEAD),
+        let Lower { env, holds, changes, streams, .. } = &self.lower;
+        let held = holds.active();
+        let (role, pause_check) = match &self.role {
+            Role::Orphan(election) => ((Some(election.due()), timer::RESTORE), None),
+            Role::Waiter(waiter) => ((waiter.due(), timer::RENEW), None),
+            Role::Leader(tenure) => {
+                ((tenure.due(env.config(), held.is_some()), timer::LEAD), Some(tenure.pause_check_at()))
+            }
         };
         let timers = [
-            state,
-            (self.incomings.deadline(), timer::STREAM),
-            (self.lingering.values().min().copied(), timer::LINGER),
-            (self.holds.active().map(|hold| hold.until), timer::HOLD),
+            role,
+            (streams.deadline(), timer::STREAM),
+            (streams.linger_deadline(), timer::LINGER),
+            (held.map(|hold| hold.until), timer::HOLD),
             (self.stage.again_at(), timer::LOAD),
-            (self.changes.due(), timer::CHANGE),
-            (self.pulse(), timer::PULSE),
+            (changes.due(), timer::CHANGE),
+            (pause_check, timer::PAUSE_CHECK),
         ];
         timers.into_iter().filter_map(|(at, name)| at.map(|at| (at, name))).min()
     }
 
     fn counters(&self, visit: VisitCounter<'_>) {
-        self.counters.visit(visit);
+        self.lower.env.counters().visit(visit);
+    }
+
+    fn timescales(&self) -> Vec<(&'static str, core::time::Duration)> {
+        let config = self.lower.env.config();
+        vec![
+            ("token.tr_interval", config.tr_interval),
+            ("token.pass_timeout", config.pass_timeout),
+            ("token.pause_max", config.pause_max()),
+            ("token.grace", config.grace()),
+            ("token.renew_timeout", config.renew_timeout),
+        ]
     }
 }

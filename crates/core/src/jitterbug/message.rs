@@ -163,7 +163,7 @@ impl fmt::Display for HostId {
 }
 
 /// One node of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct NodeEntry {
     /// Who.
     pub host_id: HostId,

@@ -5,15 +5,15 @@
 //!
 //! | state | what it does | leaves it |
 //! |---|---|---|
-//! | orphan | asks by broadcast whether it may make a token (token_restore) | to leader if nobody objects twice, else to waiter; to leader if a token comes |
+//! | orphan | asks by broadcast whether it may regenerate the token (token_restore) | to leader after two tries without an objection, else to waiter; to leader if a token comes |
 //! | waiter | waits | to leader when the token comes; to orphan after `renew_timeout` without a message |
-//! | leader | throws the coin, computes the next data, adds nodes to the list, passes the token on (token_pass) | to waiter when it is passed; to orphan when the coin says so |
+//! | leader | drops the token at random, computes the next data, adds nodes to the list, passes the token on (token_pass) | to waiter when it is passed; to orphan when it drops the token |
 //!
 //! # The messages
 //!
 //! | message | orphan | waiter | leader |
 //! |---|---|---|---|
-//! | `TR1` | remembers the asker; answers if its own id is not beaten | the same | remembers and always answers |
+//! | `TR1` | remembers the asker; answers if its own id is not lower | the same | remembers and always answers |
 //! | `TR2` | denies the try if it is greater | is ignored | is ignored |
 //! | `TP1` | is answered `TP2` or `TP3` | the same, and starts `renew_timeout` anew | the same, unless a pass is under way and the id is not greater: then refused |
 //! | `TP2`, `TP3` | – | – | the candidate takes it: `TP4` (after `TP2`) and `TP5` follow |
@@ -23,18 +23,28 @@
 //! # Where we differ from the document, and why
 //!
 //! The decisions are in `docs/spec/jitterbug.md`. The ones that matter most: ids are compared as signed numbers (JA-4);
-//! whoever asks is remembered in every state (JA-20); a token is passed at most once, with the FIN as the commit point
+//! every node that asks is remembered in every state (JA-20); a token is passed at most once, with the FIN as the commit point
 //! (JA-33); two tokens that meet become one (JA-30); a new id is drawn from those that can win (JA-24b).
 //!
-//! Beyond them: a node that sees two tokens in turn keeps the greater for a loop, so that they meet. And two leaders with *equal* ids that pass to each other would refuse each other for as long as they stay
-//! in step. Here the one with the lower address takes the other's token, which both know from the connection; against a
-//! peer that always refuses, this works whenever ours is the lower one and costs nothing when it is not.
+//! Beyond them: a node that sees two tokens alternately keeps the greater one for a loop, so that the two merge. Two
+//! leaders with *equal* ids that pass to each other could refuse each other for ever. So the leader with the lower
+//! address accepts the other's token; both know both addresses from the connection.
 //!
 //! # What it does not give
 //!
-//! Nothing is authenticated (JA-53): whoever can send datagrams can block elections, and whoever can connect can bring
-//! a token. Run it on trusted segments, or set `Config::allow`. After a partition there are two tokens until they meet:
-//! a [fence](Ledger) orders holders along one line, not across two.
+//! Nothing is authenticated (JA-53). A host that can send datagrams can block elections; one that can connect can
+//! inject a token. Run it on trusted segments, or set `Config::allow`. After a partition there are two tokens until
+//! they merge. Holds are *weak* (TU-5): two nodes can hold at once if the network splits.
+//!
+//! # The parts
+//!
+//! ```text
+//! machine.rs  machine/{start,receive,status}.rs    the only `impl Jitterbug`: dispatch, transitions, commit
+//!      │
+//!   role.rs ─► election.rs   waiter.rs   leader/   one role at a time; each returns an `Option<Transition>`
+//!      │
+//!  lower.rs ─► streams  changes  holds  token  ring/  env     none of them calls another, but for env
+//! ```
 //!
 //! # A driver in a few lines
 //!
@@ -70,34 +80,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod add_set;
 mod application;
-mod candidate;
 mod changes;
+mod checksum;
 mod config;
+mod counters;
 mod document;
-mod frame;
+mod draw;
+mod election;
+mod env;
 mod graph;
 mod holds;
-mod incoming;
-mod lead;
+mod leader;
 mod ledger;
-mod limiter;
-mod list;
-mod loops;
+mod lower;
 mod machine;
 mod message;
-mod orphan;
-mod pass;
-mod passing;
-mod peers;
-mod penalties;
+mod opaque;
+mod own_application;
 mod raw;
-mod restore;
-mod stall;
-mod start;
-mod status;
-mod twins;
+mod records;
+mod ring;
+mod role;
+mod shipped;
+mod streams;
+mod token;
+mod waiter;
 mod wire;
 
 #[cfg(test)]
@@ -108,21 +116,24 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-pub use application::{Answer, Application, Next, Remote, Restored, Tenure, check_merge};
+pub use application::{Answer, Application, Next, Remote, Restored, TenureInfo, check_merge};
+pub use checksum::{FRAME_BYTES, frame, unframe};
 pub use config::{Config, ConfigError};
+pub use counters::Counters;
 pub use document::{Document, Stamped, VALUES_MAX};
-pub use frame::{FRAME_BYTES, frame, unframe};
+pub use draw::Draw;
 pub use graph::{EDGES_MAX, Edge, EdgeKind, Entry, What, to_dot, to_text, unite};
 pub use ledger::{JUMP_HOST, KEY_BYTES_MAX, Ledger, MICROS_PER_TENURE, RESERVE, Set, VALUE_BYTES_MAX};
-pub use list::NodeList;
-pub use machine::{Counters, Jitterbug, SPACE, TCP, UDP};
+pub use machine::{
+    IDENTITY_KEY, Identity, Jitterbug, KEPT_KEY, NodeStatus, RefusedTokens, SPACE, StateName, Status, TCP,
+    UDP,
+};
 pub use message::{HostId, Message, NodeEntry, SignedId, TokenId};
-pub use peers::PEERS_MAX;
-pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
+pub use opaque::Opaque;
+pub use own_application::OwnApplication;
 pub use raw::{DEPTH_MAX, Raw};
-pub use restore::Draw;
-pub use start::{IDENTITY_KEY, Identity, KEPT_KEY};
-pub use status::{NodeStatus, StateName, Status};
+pub use ring::{NodeList, PEERS_MAX, Penalties, Penalty, THRESHOLD_MAX};
+pub use shipped::Shipped;
 pub use wire::{Kind, LIST_MAX, VERSION, decode, decode_datagram, encode, hash577};
 
 use crate::store::StoreFault;
@@ -150,13 +161,36 @@ pub enum Command<C> {
         /// How long at most.
         limit: Duration,
     },
+    /// The same as `Hold`, under a key that its client chose.
+    HoldAs {
+        /// The key; unique while the hold waits or is in force.
+        key: u64,
+        /// How long at most.
+        limit: Duration,
+    },
+    /// End the hold with this key, or the wait for it. A client that disconnects loses its place in the queue at once.
+    Withdraw {
+        /// The key.
+        key: u64,
+    },
+    /// Whether a hold is in force, and how long it is safe without the agent saying so again (TU-42).
+    Keep {
+        /// The number of the command that asked for it.
+        hold: RequestId,
+    },
+    /// Membership suspects that the node at this address is dead, or found it so.
+    MemberUnreachable(IpAddr),
+    /// Membership reaches the node at this address, or reaches it again.
+    MemberReachable(IpAddr),
+    /// This node has voters of exclusive turns, of this group: the data says so from the next tenure on (TU-31).
+    DeclareVoters(String),
     /// End a hold, or the wait for one.
     Release {
         /// The number of the command that asked for it.
         hold: RequestId,
     },
-    /// Ask these addresses too, beyond the broadcast domain, from now on: at most [`PEERS_MAX`], each TR1 at most 64 of
-    /// them in turn.
+    /// Send TR1 to these addresses too, beyond the broadcast domain: at most [`PEERS_MAX`], and at most 64 of them for
+    /// each TR1, in turn.
     Ask(Vec<IpAddr>),
     /// What an application elsewhere computed.
     Computed {
@@ -185,8 +219,17 @@ pub enum Reply {
         /// What to name in [`Command::Release`].
         hold: RequestId,
     },
+    /// The hold is in force.
+    Kept {
+        /// No other node makes a token for so long, whatever becomes of this one, in microseconds.
+        left_micros: u64,
+        /// The rest of its limit, in microseconds.
+        limit_micros: u64,
+    },
     /// The hold was released before the token came, or there is no such hold.
     NotHeld,
+    /// The ring has voters of exclusive turns: it grants no weak ones (TU-31).
+    VotersExist,
     /// No tenure came in time: the data was not changed, and will not be.
     NotChanged,
     /// It cannot be done, and why.
@@ -202,7 +245,7 @@ pub enum Compute {
     /// The data of a tenure.
     Next {
         /// What is known about the tenure.
-        tenure: Tenure,
+        tenure: TenureInfo,
         /// The data so far.
         #[serde(serialize_with = "len_only")]
         data: Vec<u8>,
@@ -218,7 +261,7 @@ pub enum Compute {
     },
 }
 
-/// What the application is told unasked.
+/// The events of `token`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -271,14 +314,14 @@ pub enum Event {
         /// The id that was tried.
         token_id: TokenId,
     },
-    /// Data of another line came.
+    /// Data of another branch was merged.
     TokenMerged {
         /// Our id until then.
         own: TokenId,
         /// The id of the token from here on.
         received: TokenId,
-        /// Whether we had what the other line had not: whether two lines met.
-        lines_met: bool,
+        /// Whether each branch had something that the other had not.
+        branches_merged: bool,
     },
     /// A whole token was given up, because a better one of ours was on its way out (JA-30a).
     TokenDiscarded {
@@ -291,6 +334,20 @@ pub enum Event {
         to: HostId,
         /// Why.
         reason: PassFailure,
+    },
+    /// A whole token was refused: the application cannot read its data.
+    TokenRefused {
+        /// The address that sent it.
+        from: IpAddr,
+        /// The node at that address, if the list has one.
+        host_id: Option<HostId>,
+    },
+    /// The token was lost several times after it was passed to this node. The local node skips it for a while.
+    NodeLeftOut {
+        /// Which.
+        host_id: HostId,
+        /// How often in a row.
+        losses: u32,
     },
     /// A hold ended as it was wished.
     TokenReleased {
@@ -332,8 +389,8 @@ pub enum Event {
         /// For how many nodes.
         nodes: usize,
     },
-    /// A loop took more than half the time that anybody waits, and nobody is known to have held the token: not this node, and
-    /// no other that said so when it was asked.
+    /// A loop took more than half of `renew_timeout`, and no known hold explains it: neither one of this node nor one
+    /// that another node reported.
     LoopSlow {
         /// How long it took.
         took_micros: u64,
@@ -382,22 +439,26 @@ pub enum LostReason {
     Limit,
     /// The node stops.
     Stopping,
-    /// The node stood still for longer than anybody waits: the others may have gone on without it.
+    /// The process was paused: the others may have made a token of their own.
     Stalled,
-    /// Another token came: a line that went on without the holder.
+    /// Another token came: its branch went on without the holder.
     Merged,
+    /// Membership reaches less than half of the ring: the others may make a token of their own.
+    CutOff,
 }
 
 /// Why a leader gave its token up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DropReason {
-    /// The coin fell (J-31).
-    Coin,
-    /// The node stood still for longer than anybody waits.
+    /// At random (J-31).
+    Random,
+    /// The process was paused: the others may have made a token of their own.
     Stalled,
     /// Nodes were named that the ring does not have.
-    Strangers,
+    Unlisted,
+    /// The token was made here, and its fence could not be made durable.
+    Unsaved,
 }
 
 fn len_only<S: serde::Serializer>(data: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

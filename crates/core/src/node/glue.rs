@@ -1,14 +1,15 @@
-//! What the parts of a node tell each other: `members` knows who is there, and the others need not find out again.
+//! Glue between services: forwards the changes that `members` reports to the other services, as commands.
 //!
 //! ```text
 //! members ── alive, suspected, recovered, gone, round trips ──► route
-//!         ── who else takes turns, beyond the broadcast domain ──► token
-//!         ── known nodes ──► mesh
+//!         ── peers beyond the broadcast domain ──► token
+//!         ── known nodes, names, suspicions and deaths ──► mesh
+//! token   ◄─ ring_turns.rs: the turn of the ring waits for the token, then asks the voters ─► turns
 //! ```
 //!
-//! A member tells in its metadata where its other services listen ([`Services`]); who does not run a service is not
-//! named to it. What is told goes in as commands of the part it is told to, so that a part cannot tell the glue from
-//! an application. Nothing is told the other way: each service can be turned off.
+//! The metadata of a member says where its other services listen ([`Services`]). A service gets only members that run it.
+//! It gets them as ordinary commands, so it cannot tell the glue from an application. Nothing flows back to `members`: each
+//! service can be turned off.
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -19,22 +20,22 @@ use crate::swim::{Event, Services, State, Swim, Tags};
 use crate::time::{Instant, Now};
 use crate::{jitterbug, pastry, w3w};
 
-/// The timer that collects whom `token` is to ask.
+/// The timer of the next peer list for `token`.
 pub(super) const TIMER: &str = "node.glue";
 
-/// How long changes are collected before `token` gets a new list: members come and go in crowds.
-const ASK_DELAY: Duration = Duration::from_secs(1);
+/// The time for which changes are collected before `token` gets a new list: members come and go in crowds.
+const LIST_DELAY: Duration = Duration::from_secs(1);
 
-/// What was heard of members and not yet told.
+/// Changes of members that were not forwarded yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Glue {
-    heard: Vec<News>,
+    changes: Vec<MemberChange>,
     /// When `token` gets a new list.
-    ask_at: Option<Instant>,
+    list_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum News {
+enum MemberChange {
     Alive(Id),
     Suspected(Id),
     Recovered(Id),
@@ -44,54 +45,54 @@ enum News {
 }
 
 impl Glue {
-    /// Listens to what `members` tells the application.
-    pub(super) fn hear(&mut self, event: &Event) {
-        self.heard.push(match *event {
-            Event::MemberJoined { id, .. } | Event::MemberUpdated { id, .. } => News::Alive(id),
-            Event::MemberSuspected { id, .. } => News::Suspected(id),
-            Event::MemberRecovered { id, .. } => News::Recovered(id),
-            Event::MemberDied { id, .. } => News::Died(id),
-            Event::MemberLeft { id, .. } => News::Left(id),
+    /// Takes an event of `members`.
+    pub(super) fn on_event(&mut self, event: &Event) {
+        self.changes.push(match *event {
+            Event::MemberJoined { id, .. } | Event::MemberUpdated { id, .. } => MemberChange::Alive(id),
+            Event::MemberSuspected { id, .. } => MemberChange::Suspected(id),
+            Event::MemberRecovered { id, .. } => MemberChange::Recovered(id),
+            Event::MemberDied { id, .. } => MemberChange::Died(id),
+            Event::MemberLeft { id, .. } => MemberChange::Left(id),
             _ => return,
         });
     }
 
-    /// What `members` knows and the other parts do not yet; each command goes to the parts of its protocol.
+    /// Commands for the other services; each goes to the parts of its protocol.
     pub(super) fn commands(&mut self, now: Now, members: &mut Swim) -> Vec<PartCommand> {
-        self.heard.extend(members.take_measured().map(News::Measured));
+        self.changes.extend(members.take_measured().map(MemberChange::Measured));
         let mut commands = Vec::new();
-        for news in self.heard.drain(..) {
-            if matches!(news, News::Alive(_) | News::Died(_) | News::Left(_)) {
-                self.ask_at.get_or_insert(now.mono + ASK_DELAY);
+        for change in self.changes.drain(..) {
+            if matches!(change, MemberChange::Alive(_) | MemberChange::Died(_) | MemberChange::Left(_)) {
+                self.list_at.get_or_insert(now.mono + LIST_DELAY);
             }
-            tell(news, members, &mut commands);
+            forward(change, members, &mut commands);
         }
-        if self.ask_at.is_some_and(|at| at <= now.mono) {
-            self.ask_at = None;
-            commands.push(PartCommand::Token(jitterbug::Command::Ask(askable(members))));
+        if self.list_at.is_some_and(|at| at <= now.mono) {
+            self.list_at = None;
+            commands.push(PartCommand::Token(jitterbug::Command::Ask(token_peers(members))));
         }
         commands
     }
 
-    /// There is nobody to tell.
-    pub(super) fn forget(&mut self) {
-        self.heard.clear();
+    /// Drops the changes: no other service runs.
+    pub(super) fn clear(&mut self) {
+        self.changes.clear();
     }
 
     pub(super) fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.ask_at.map(|at| (at, TIMER))
+        self.list_at.map(|at| (at, TIMER))
     }
 }
 
-/// Whether a part listens to the glue.
+/// Whether the glue forwards changes to a part.
 pub(super) fn is_fed(part: &Part) -> bool {
     matches!(part, Part::Route(_) | Part::Token(_) | Part::Mesh(_))
 }
 
-fn tell(news: News, members: &Swim, commands: &mut Vec<PartCommand>) {
+fn forward(change: MemberChange, members: &Swim, commands: &mut Vec<PartCommand>) {
     let mut route = |command| commands.push(PartCommand::Route(command));
-    match news {
-        News::Alive(id) => {
+    match change {
+        MemberChange::Alive(id) => {
             let Some((ip, services)) = listening(members, id) else { return };
             if let Some(port) = services.route {
                 route(pastry::Command::MemberAlive { id, addr: SocketAddr::new(ip, port) });
@@ -99,12 +100,29 @@ fn tell(news: News, members: &Swim, commands: &mut Vec<PartCommand>) {
             if let (Some(_), IpAddr::V4(ip)) = (services.mesh, ip) {
                 commands.push(PartCommand::Mesh(w3w::Command::AddKnown { ip }));
             }
+            commands.extend(mesh_member(members, id));
+            commands.extend(token_reach(members, id, jitterbug::Command::MemberReachable));
         }
-        News::Suspected(id) => route(pastry::Command::MemberSuspected(id)),
-        News::Recovered(id) => route(pastry::Command::MemberRecovered(id)),
-        News::Died(id) => route(pastry::Command::MemberFailed(id)),
-        News::Left(id) => route(pastry::Command::MemberLeft(id)),
-        News::Measured(id) => {
+        MemberChange::Suspected(id) => {
+            route(pastry::Command::MemberSuspected(id));
+            commands.push(mesh_presence(id, w3w::Presence::Suspected));
+            commands.extend(token_reach(members, id, jitterbug::Command::MemberUnreachable));
+        }
+        MemberChange::Recovered(id) => {
+            route(pastry::Command::MemberRecovered(id));
+            commands.extend(mesh_member(members, id));
+            commands.extend(token_reach(members, id, jitterbug::Command::MemberReachable));
+        }
+        MemberChange::Died(id) => {
+            route(pastry::Command::MemberFailed(id));
+            commands.push(mesh_presence(id, w3w::Presence::Dead));
+            commands.extend(token_reach(members, id, jitterbug::Command::MemberUnreachable));
+        }
+        MemberChange::Left(id) => {
+            route(pastry::Command::MemberLeft(id));
+            commands.push(mesh_presence(id, w3w::Presence::Left));
+        }
+        MemberChange::Measured(id) => {
             let Some((ip, services)) = listening(members, id) else { return };
             if let (Some(port), Some(rtt)) = (services.route, members.rtt(None, id)) {
                 route(pastry::Command::MemberRtt { id, addr: SocketAddr::new(ip, port), rtt });
@@ -113,7 +131,33 @@ fn tell(news: News, members: &Swim, commands: &mut Vec<PartCommand>) {
     }
 }
 
-/// Where a living member other than ourselves is, and what listens there.
+/// Whether a member is reached. If it had the token and is not, the ring asks for the token at once; a holder that lives
+/// denies (TU-40). A holder that reaches less than half of the ring loses its hold (TU-42).
+fn token_reach(
+    members: &Swim,
+    id: Id,
+    command: impl FnOnce(IpAddr) -> jitterbug::Command<jitterbug::Set>,
+) -> Option<PartCommand> {
+    let member = members.members().member(id).filter(|_| id != members.id())?;
+    Some(PartCommand::Token(command(member.addr().ip())))
+}
+
+/// News of a live member for `mesh`: its name, its address, and whether it knows letters.
+fn mesh_member(members: &Swim, id: Id) -> Option<PartCommand> {
+    let (ip, services) = listening(members, id)?;
+    let nid = services.nid.as_ref()?.parse().ok()?;
+    let name = Tags::decode(members.members().member(id)?.contents().meta()).ok()?.name;
+    let ip = if let IpAddr::V4(ip) = ip { Some(ip) } else { None };
+    let (presence, knows_letters) = (w3w::Presence::Alive, services.letters);
+    Some(PartCommand::Mesh(w3w::Command::Member { nid, name, ip, presence, knows_letters }))
+}
+
+/// News of the presence of a member for `mesh`. A member's id is the first half of its NID.
+fn mesh_presence(id: Id, presence: w3w::Presence) -> PartCommand {
+    PartCommand::Mesh(w3w::Command::MemberPresence { id, presence })
+}
+
+/// The address of a live member other than this node, and the services that listen there.
 fn listening(members: &Swim, id: Id) -> Option<(IpAddr, Services)> {
     let member =
         members.members().member(id).filter(|member| id != members.id() && member.state().is_live())?;
@@ -121,8 +165,8 @@ fn listening(members: &Swim, id: Id) -> Option<(IpAddr, Services)> {
     Some((member.addr().ip(), tags.services))
 }
 
-/// The living members that take turns.
-fn askable(members: &Swim) -> Vec<IpAddr> {
+/// The live members that run `token`.
+fn token_peers(members: &Swim) -> Vec<IpAddr> {
     let ids = members.members().iter().filter(|(_, member)| member.state() == State::Alive);
     ids.filter_map(|(_, member)| listening(members, member.id()))
         .filter_map(|(ip, services)| services.token.map(|_| ip))

@@ -1,87 +1,109 @@
 //! The node: several machines that run as one.
 //!
-//! A [`Node`] is itself a machine. Each of its parts is a service with a tag; what a part puts out is stamped with
-//! the tag, what comes in is stripped of it and handed to the part it belongs to. No part can tell that it is not
-//! alone. What the parts tell each other (failures, round-trip times, known nodes) is glue, in a file of its own.
+//! A [`Node`] is itself a machine. Each of its parts is a service with a tag. The node adds the tag to every id in the
+//! actions of a part, and removes it from inputs before it hands them to that part. So a part does not notice the others.
+//! `glue.rs` forwards failures, round-trip times and known nodes from `members` to the other services. A [`Companion`] is a
+//! machine of the application's own beside them; it hears the events of the others and gives them commands.
 
+mod assembly;
+mod companion;
 mod glue;
 mod machine;
+mod ring_turns;
+pub mod services;
 
 #[cfg(test)]
 mod tests;
 
 use serde::Serialize;
 
+pub use assembly::{Assembly, AssemblyError, MEMBERS_PORT, Setup};
+pub use companion::{Companion, Hearing, NotUnderstood, Own, OwnEvent, OwnPart, Panicked};
 pub use machine::Node;
 
 use crate::tag::Service;
-use crate::{jitterbug, pastry, ping, swim, w3w};
+use crate::{jitterbug, pastry, ping, swim, turns, w3w};
 
 /// A machine that can be part of a node.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Part {
-    /// Pings.
+    /// The tutorial; no service of the agent.
     Ping(Box<ping::Ping>),
-    /// Knows who is alive.
+    /// `members`: failure detection.
     Members(Box<swim::Swim>),
-    /// Takes turns.
+    /// `token`: a token ring.
     Token(Box<Token>),
-    /// Finds who owns a key.
+    /// `route`: finds the owner of a key.
     Route(Box<pastry::Pastry>),
-    /// Reaches people who are away.
+    /// `mesh`: store and forward.
     Mesh(Box<w3w::Mesh>),
+    /// Grants and takes exclusive turns.
+    Turns(Box<turns::Turns>),
+    /// A machine of the application's own.
+    Own(OwnPart),
 }
 
-/// The token with the application that is shipped with it.
-pub type Token = jitterbug::Jitterbug<jitterbug::Ledger>;
+/// The token with one of the applications that are shipped with it.
+pub type Token = jitterbug::Jitterbug<jitterbug::Shipped>;
 
 /// A command to one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Which part is to do it.
+    /// The tag of the part.
     pub service: Service,
-    /// What it is to do.
+    /// The command itself.
     pub command: PartCommand,
 }
 
 /// A command of one of the protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PartCommand {
-    /// Of ping.
+    /// For `ping`.
     Ping(ping::Command),
-    /// Of members.
+    /// For `members`.
     Members(swim::Command),
-    /// Of token.
+    /// For `token`.
     Token(jitterbug::Command<jitterbug::Set>),
-    /// Of route.
+    /// For `route`.
     Route(pastry::Command),
-    /// Of mesh.
+    /// For `mesh`.
     Mesh(w3w::Command),
+    /// For `turns`.
+    Turns(turns::Command),
+    /// For a companion.
+    Own(Own),
 }
 
-/// The answer of one part.
+/// The reply of one part.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Reply {
-    /// Of ping.
+    /// From `ping`.
     Ping(ping::Reply),
-    /// Of members.
+    /// From `members`.
     Members(swim::Reply),
-    /// Of token.
+    /// From `token`.
     Token(jitterbug::Reply),
-    /// Of route.
+    /// From `route`.
     Route(pastry::Reply),
-    /// Of mesh.
+    /// From `mesh`.
     Mesh(w3w::Reply),
+    /// From `turns`.
+    Turns(turns::Reply),
+    /// From a companion.
+    Own(Own),
     /// This node has no such service, or it is of another protocol than the command.
     NoSuchService,
 }
 
-/// What one part tells.
+/// An event of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// Which part.
+    /// The tag of the part.
     pub service: Service,
-    /// What it tells.
+    /// The event itself.
     #[serde(flatten)]
     pub event: PartEvent,
 }
@@ -89,17 +111,22 @@ pub struct Event {
 /// An event of one of the protocols.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "protocol", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum PartEvent {
-    /// Of ping.
+    /// From `ping`.
     Ping(ping::Event),
-    /// Of members.
+    /// From `members`.
     Members(swim::Event),
-    /// Of token.
+    /// From `token`.
     Token(jitterbug::Event),
-    /// Of route.
+    /// From `route`.
     Route(pastry::Event),
-    /// Of mesh.
+    /// From `mesh`.
     Mesh(w3w::Event),
+    /// From `turns`.
+    Turns(turns::Event),
+    /// From a companion.
+    Own(OwnEvent),
 }
 
 /// Two parts were given one tag.

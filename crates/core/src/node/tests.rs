@@ -7,10 +7,10 @@ use super::*;
 use crate::contract::{self, Rig, Subject};
 use crate::ping::{Config, Message, Ping, encode};
 use crate::stream::StreamEvent;
-use crate::tag::{ListenerId, SocketId, StreamId};
-use crate::time::Now;
+use crate::tag::{ListenerId, RequestId, SocketId, StreamId};
+use crate::time::{Instant, Now};
 use crate::wire::Writer;
-use crate::{Id, Machine, Refusal};
+use crate::{Bound, Endpoints, Id, Machine, Outbox, Refusal};
 
 const RED: Service = Service(1);
 const BLUE: Service = Service(200);
@@ -98,7 +98,7 @@ fn a_datagram_reaches_its_part_alone() {
     assert_eq!(rig.log, [format!("Send {} to 127.0.0.5:7002 01010000000000000077", socket(BLUE))]);
     let answered = |part: &Part| match part {
         Part::Ping(ping) => ping.counted().pings_answered,
-        Part::Members(_) | Part::Token(_) | Part::Route(_) | Part::Mesh(_) => panic!("both are pings"),
+        other => panic!("both are pings: {other:?}"),
     };
     let counts: Vec<u64> = rig.machine.parts().iter().map(|(_, part)| answered(part)).collect();
     assert_eq!(counts, [0, 1]);
@@ -215,7 +215,11 @@ fn what_members_measures_and_suspects_reaches_route() {
     let mut members = swim::Swim::new(&config, [1; 32]).unwrap();
     members.assume(&[member(2, services), member(3, swim::Services::default())]);
     let mut glue = glue::Glue::default();
-    let told = |incarnation, id| swim::Event::MemberRecovered { id: Id::new(id), incarnation };
+    let told = |incarnation, id| swim::Event::MemberRecovered {
+        id: Id::new(id),
+        addr: ([10, 0, 0, 1], 7946).into(),
+        incarnation,
+    };
     let incarnation = members.incarnation();
     let joined = |id| swim::Event::MemberJoined {
         id: Id::new(id),
@@ -223,18 +227,27 @@ fn what_members_measures_and_suspects_reaches_route() {
         incarnation,
         reason: swim::JoinReason::New,
     };
-    glue.hear(&joined(2));
-    glue.hear(&joined(3));
-    glue.hear(&told(incarnation, 2));
+    glue.on_event(&joined(2));
+    glue.on_event(&joined(3));
+    glue.on_event(&told(incarnation, 2));
     let commands = glue.commands(Now::default(), &mut members);
     let alive = pastry::Command::MemberAlive { id: Id::new(2), addr: addr(2, 22_009) };
     let recovered = pastry::Command::MemberRecovered(Id::new(2));
-    assert_eq!(commands, [PartCommand::Route(alive), PartCommand::Route(recovered)], "n3 runs no route");
+    let route: Vec<_> = commands.iter().filter(|command| matches!(command, PartCommand::Route(_))).collect();
+    assert_eq!(route, [&PartCommand::Route(alive), &PartCommand::Route(recovered)], "n3 runs no route");
+    let reached = PartCommand::Token(jitterbug::Command::MemberReachable(addr(2, 7946).ip()));
+    assert_eq!(commands.iter().filter(|command| **command == reached).count(), 2, "TU-42: {commands:?}");
     let (at, _) = glue.poll_timeout().expect("token hears of new members");
     let later = Now { mono: at, ..Now::default() };
     let ask = glue.commands(later, &mut members);
     assert_eq!(ask, [PartCommand::Token(jitterbug::Command::Ask(Vec::new()))], "nobody runs it");
     assert_eq!(glue.poll_timeout(), None);
+    let suspected =
+        swim::Event::MemberSuspected { id: Id::new(2), addr: addr(2, 7946), incarnation, by: Id::new(3) };
+    glue.on_event(&suspected);
+    let unreachable = jitterbug::Command::MemberUnreachable(addr(2, 7946).ip());
+    let commands = glue.commands(Now::default(), &mut members);
+    assert!(commands.contains(&PartCommand::Token(unreachable)), "TU-40: {commands:?}");
 }
 
 #[test]
@@ -246,4 +259,95 @@ fn a_node_with_members_alone_has_no_use_for_glue() {
     let route = Part::Route(Box::new(pastry::Pastry::new(config, [2; 32]).unwrap()));
     let both = Node::new(vec![(MEMBERS, members), (ROUTE, route)]).unwrap();
     assert_eq!((alone.feeds(), both.feeds()), (false, true));
+}
+
+/// A companion that counts the pings of another part and keeps one event in two inside.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Listener {
+    heard: u64,
+    asks: bool,
+    replies: Vec<(RequestId, String)>,
+}
+
+impl Machine for Listener {
+    type Command = &'static str;
+    type Reply = u64;
+    type Event = String;
+
+    fn endpoints(&self) -> Endpoints {
+        Endpoints::default()
+    }
+
+    fn handle_start(&mut self, _: Now, _: &Bound, _: &mut Outbox<'_, Self>) {}
+
+    fn handle_datagram(
+        &mut self,
+        _: Now,
+        _: SocketId,
+        _: SocketAddr,
+        _: &[u8],
+        _: &mut Outbox<'_, Self>,
+    ) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn handle_command(&mut self, _: Now, request: RequestId, _: &'static str, out: &mut Outbox<'_, Self>) {
+        self.asks = true;
+        out.reply(request, self.heard);
+    }
+
+    fn handle_timeout(&mut self, _: Now, _: &mut Outbox<'_, Self>) {}
+
+    fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        None
+    }
+}
+
+impl Companion for Listener {
+    fn hears(event: &Event) -> Hearing {
+        if event.service == RED { Hearing::Keeps } else { Hearing::Shares }
+    }
+
+    fn handle_event(&mut self, _: Now, event: &Event, out: &mut Outbox<'_, Self>) {
+        self.heard += 1;
+        out.event(format!("heard {}", event.service));
+    }
+
+    fn take_commands(&mut self) -> Vec<(RequestId, Command)> {
+        let command = Command { service: RED, command: PartCommand::Ping(ping::Command::Peers) };
+        if core::mem::take(&mut self.asks) { vec![(RequestId(7), command)] } else { Vec::new() }
+    }
+
+    fn handle_reply(&mut self, _: Now, request: RequestId, reply: Reply, _: &mut Outbox<'_, Self>) {
+        self.replies.push((request, format!("{reply:?}")));
+    }
+}
+
+#[test]
+fn a_companion_hears_the_others_keeps_events_inside_and_gets_replies_to_its_commands() {
+    let own = Service(128);
+    let parts = vec![
+        (RED, part(7001, 1)),
+        (BLUE, part(7002, 2)),
+        (own, Part::Own(OwnPart::new(Listener::default()))),
+    ];
+    let mut rig = Rig::new(Node::new(parts).unwrap());
+    rig.start();
+    // Nobody answers the pings: both parts say so.
+    rig.advance(Duration::from_secs(20));
+    let log = rig.take_log().join("\n");
+    let events = |of: &str| log.lines().filter(|line| line.starts_with("Event") && line.contains(of)).count();
+    let (red, blue) = (events("service: Service(1)"), events("service: Service(200)"));
+    assert!(red == 0 && blue > 0, "those of red stay inside: {red}, {blue}");
+    assert!(events("heard 1") > 0 && events("heard 200") == blue);
+    let heard = events("heard");
+    rig.command(Command { service: own, command: PartCommand::Own(Own::new("ask")) });
+    assert!(rig.log.iter().any(|line| line.ends_with(&format!("Own({heard})"))), "{:?}", rig.log);
+    let Some(Part::Own(part)) = rig.machine.part_mut(own) else { panic!("it is there") };
+    let listener = part.get::<Listener>().expect("it has this type");
+    assert_eq!(listener.replies.len(), 1);
+    assert!(listener.replies[0].0 == RequestId(7) && listener.replies[0].1.starts_with("Ping(Peers"));
+    rig.take_log();
+    rig.command(Command { service: own, command: PartCommand::Own(Own::new(5_u8)) });
+    assert!(rig.log.iter().any(|line| line.ends_with("Own(NotUnderstood)")), "{:?}", rig.log);
 }

@@ -29,29 +29,31 @@ pub struct Config {
     pub leaf_set_max: usize,
     /// |M|: nodes of the neighbourhood set. More are not kept: the nearest stay.
     pub neighbourhood_max: usize,
-    /// The applications that run here. A message for another one fails.
+    /// The applications that run here from the start. A message for another one fails.
     pub applications: Vec<AppName>,
     /// Who says which nodes live.
     pub liveness: Liveness,
     /// Whether a node without seeds waits until `members` names a node to join through, instead of being the first of
-    /// its ring. If none of those named lets it in, the one with the least id founds the ring.
+    /// its ring. If none of those named lets it in, the one with the least id bootstraps the ring.
     pub await_members: bool,
 
     /// How long a request may take. Twice that bounds the wait for stragglers of a join (P-35, PA-17).
     pub network_timeout: Duration,
-    /// The least that an acknowledgement may take, whatever the measured times say.
+    /// The shortest acknowledgement timeout, whatever the measured round-trip times say (PD-3).
     pub ack_timeout_min: Duration,
-    /// How long the origin of a message waits for its receipt or answer, each attempt.
+    /// How long the origin of a message waits for its end, all attempts together, unless the command says otherwise.
     pub message_timeout: Duration,
-    /// How many steps a message may take (PA-36).
+    /// How many hops a message may take (PA-36).
     pub ttl: u8,
-    /// How many other ways are tried when a node does not acknowledge (PA-35); then the message fails.
+    /// How many other next nodes are tried when one certainly did not get the message (PA-35); then the attempt fails.
     pub reroutes_max: usize,
     /// How often the nearest leaf of each side is probed (PA-34a).
     pub leaf_interval: Duration,
     /// How often table and neighbourhood set are probed and improved (PA-34a).
     pub table_interval: Duration,
-    /// How often a node that was lost is tried again (PA-42).
+    /// How long a node that does not answer keeps its entries while messages for it go elsewhere (PD-4).
+    pub away_timeout: Duration,
+    /// How often a lost node is probed, once the first minutes are over (PA-42).
     pub merge_interval: Duration,
     /// How long a proximity counts (P-6).
     pub proximity_lifetime: Duration,
@@ -74,10 +76,12 @@ pub struct Config {
     /// taken: the sender tries another way.
     pub relays_max: usize,
     /// The most messages of our own that wait for their end. One more is refused.
-    pub sendings_max: usize,
-    /// The most questions the own applications may have open. One more fails.
-    pub questions_max: usize,
-    /// The most message numbers remembered against duplicates. For one more the oldest is forgotten.
+    pub outstanding_max: usize,
+    /// The most messages that the own applications have not settled. For one more the owner answers `Busy`.
+    pub open_max: usize,
+    /// The most bytes of such messages. Beyond that the owner answers `Busy`.
+    pub open_bytes_max: usize,
+    /// The most numbers of accepted messages remembered against duplicates. For one more the oldest is forgotten.
     pub window_max: usize,
     /// The most nodes heard of that wait to be measured, and as many of our own that wait to be asked. One more is not;
     /// of our own, those that are suspected stay.
@@ -86,6 +90,19 @@ pub struct Config {
     pub probes_max: usize,
     /// The most lost nodes remembered for a merge (PA-42). For one more the oldest is forgotten.
     pub past_max: usize,
+    /// A fault to build in, so that the tests can show that they would notice it.
+    #[doc(hidden)]
+    pub fault: Option<Fault>,
+}
+
+/// A fault that can be built in on purpose: an earlier version had it.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A connection that stands is kept until the kernel gives it up, however long the peer is silent.
+    KeepConnections,
+    /// A message is reported as delivered in the call that gives it to the application.
+    ReportBeforeSettled,
 }
 
 /// Who says which nodes live (PA-13).
@@ -108,16 +125,17 @@ impl Default for Config {
             base: Base::B4,
             leaf_set_max: 32,
             neighbourhood_max: 32,
-            applications: vec![AppName::default()],
+            applications: Vec::new(),
             liveness: Liveness::Own,
             await_members: false,
             network_timeout: Duration::from_secs(3),
-            ack_timeout_min: Duration::from_millis(200),
+            ack_timeout_min: Duration::from_millis(50),
             message_timeout: Duration::from_secs(10),
             ttl: 64,
             reroutes_max: 3,
             leaf_interval: Duration::from_secs(30),
             table_interval: Duration::from_secs(900),
+            away_timeout: Duration::from_secs(10),
             merge_interval: Duration::from_secs(60),
             proximity_lifetime: Duration::from_secs(3600),
             idle_timeout: Duration::from_secs(60),
@@ -127,12 +145,14 @@ impl Default for Config {
             accepted_max: 1024,
             proximities_max: 4096,
             relays_max: 4096,
-            sendings_max: 4096,
-            questions_max: 1024,
+            outstanding_max: 4096,
+            open_max: 4096,
+            open_bytes_max: 64 * 1024 * 1024,
             window_max: 4096,
             candidates_max: 2048,
             probes_max: 64,
             past_max: 20,
+            fault: None,
         }
     }
 }
@@ -151,6 +171,7 @@ impl Config {
             ("message_timeout", self.message_timeout),
             ("leaf_interval", self.leaf_interval),
             ("table_interval", self.table_interval),
+            ("away_timeout", self.away_timeout),
             ("merge_interval", self.merge_interval),
             ("idle_timeout", self.idle_timeout),
         ];
@@ -162,7 +183,7 @@ impl Config {
             ("connections_max", self.connections_max),
             ("accepted_max", self.accepted_max),
             ("relays_max", self.relays_max),
-            ("sendings_max", self.sendings_max),
+            ("outstanding_max", self.outstanding_max),
             ("candidates_max", self.candidates_max),
             ("probes_max", self.probes_max),
         ];

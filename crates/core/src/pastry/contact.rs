@@ -9,7 +9,7 @@ use crate::id::Id;
 /// Which life of a node: a node that restarts takes a greater one, and the greatest counts (PA-21).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct Incarnation(pub u64);
+pub struct Generation(pub u64);
 
 /// A node as others know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -19,7 +19,7 @@ pub struct Contact {
     /// Where it listens.
     pub addr: SocketAddr,
     /// Which of its lives.
-    pub incarnation: Incarnation,
+    pub generation: Generation,
 }
 
 /// How often each table of a node has changed in its life (PA-24). They travel with the tables, so that a joiner

@@ -1,151 +1,89 @@
-//! The machine: matches what comes in and delegates to the nouns.
-//!
-//! The work is in `arrival.rs` (joins, ours and others'), `passage.rs` (messages that are routed), `seats.rs` (who is in
-//! the tables) and `upkeep.rs` (probes and repairs).
+//! The machine: gives every input to a part, and turns the effects of lower parts into calls to others.
 
 use core::time::Duration;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::acks::Acks;
-use super::apps::Registered;
 use super::config::{Config, ConfigError};
-use super::contact::{Contact, Incarnation, Versions};
-use super::counts::Counters;
-use super::inquiry::Inquiries;
+use super::contact::{Contact, Generation};
+use super::counters::Counters;
+use super::delivery::Delivery;
+use super::effects::Effect;
+use super::env::Env;
 use super::join::Join;
-use super::leaf_set::LeafSet;
-use super::message::{AppName, Message, MessageId, RingTag};
-use super::neighbourhood::Neighbourhood;
-use super::peers::Peers;
-use super::probes::Probes;
-use super::proximity::ProximityCache;
-use super::relays::Relays;
-use super::repairs::{Repairs, Requests};
-use super::routing::{Avoid, Step, Tables};
-use super::routing_table::RoutingTable;
-use super::seats::Departed;
-use super::sendings::{Questions, Sendings};
-use super::window::Window;
-use super::wire::{decode, encode};
+use super::lower::Lower;
+use super::message::{AppName, Message};
+use super::prober::{Prober, Reason};
+use super::repair::Repair;
+use super::tables::{LeafSet, Neighbourhood, RoutingTable, Step, Tables};
+use super::transport::{Transport, UDP};
+use super::wire::decode;
 use super::{Application, Command, Event, Reply};
 use crate::counters::VisitCounter;
 use crate::endpoint::{Bound, Endpoints, Listener, Socket, Space};
 use crate::id::Id;
 use crate::machine::{Machine, Refusal};
 use crate::outbox::Outbox;
-use crate::pool::{self, Pool, Taken};
-use crate::rng::{Rng, Seed};
+use crate::pool::Lost;
+use crate::rng::Seed;
 use crate::store::{StoreReply, StoreResult};
 use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::{ListenerId, OpId, RequestId, SocketId, SpaceId, StreamId};
 use crate::time::{Instant, Now};
-use crate::wire::Writer;
 
-/// The datagram socket, for probes.
-pub const UDP: SocketId = SocketId::new(0);
-/// The stream listener, for everything else.
+/// The stream listener, for everything but probes.
 pub const TCP: ListenerId = ListenerId::new(0);
-/// The space of the incarnation.
+/// The space of the generation.
 pub const SPACE: SpaceId = SpaceId::new(0);
 
-const INCARNATION_KEY: &[u8] = b"incarnation";
+const GENERATION_KEY: &[u8] = b"generation";
 const LOAD: OpId = OpId::new(1);
-const KEEP: OpId = OpId::new(2);
-/// What is kept of the memory in which messages are written.
-const SCRATCH_KEPT_BYTES: usize = 4096;
-/// The longest datagram: a pong from an IPv6 address.
-const DATAGRAM_BYTES_MAX: usize = 128;
+const STORE: OpId = OpId::new(2);
 
-/// The timers, by the name under which `poll_timeout` tells them.
+/// The timers, by the name under which `poll_timeout` gives them.
 mod timer {
-    /// The join goes on, or is tried again.
+    /// The join continues, or is tried again.
     pub(super) const JOIN: &str = "route.join";
     /// A probe was not answered.
     pub(super) const PROBE: &str = "route.probe";
-    /// A message was not acknowledged, or was held too long.
-    pub(super) const RELAY: &str = "route.relay";
-    /// A message of ours got no receipt.
-    pub(super) const MESSAGE: &str = "route.message";
-    /// A question got no answer from our application.
-    pub(super) const QUESTION: &str = "route.question";
-    /// A neighbour did not say whether it delivered a message.
-    pub(super) const INQUIRY: &str = "route.inquiry";
+    /// A message was not acknowledged, or was deferred too long.
+    pub(super) const IN_FLIGHT: &str = "route.in_flight";
+    /// A message of our own got no receipt.
+    pub(super) const OUTSTANDING: &str = "route.outstanding";
+    /// An application has not settled a message.
+    pub(super) const OPEN: &str = "route.open";
     /// A request for state was not answered.
     pub(super) const REQUEST: &str = "route.request";
     /// A table is to be repaired.
     pub(super) const REPAIR: &str = "route.repair";
     /// The nearest leaves are to be probed.
     pub(super) const LEAF: &str = "route.leaf";
-    /// The whole table is to be probed and improved.
+    /// All known nodes are to be probed.
     pub(super) const TABLE: &str = "route.table";
-    /// A lost node is to be tried again.
+    /// A lost node is to be probed.
     pub(super) const MERGE: &str = "route.merge";
-    /// A connection runs out.
+    /// A connection times out.
     pub(super) const CONNECTION: &str = "route.connection";
-    /// The goodbye has had its time.
+    /// The node has had its time to stop.
     pub(super) const STOP: &str = "route.stop";
 }
 
-/// When the periodic work is due; nothing before the node is active.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Periods {
-    pub(super) leaf: Option<Instant>,
-    pub(super) table: Option<Instant>,
-    pub(super) merge: Option<Instant>,
+/// Why a node is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// It does not answer.
+    Failed,
+    /// It left.
+    Left,
 }
 
 /// A node of a Pastry ring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pastry {
-    pub(super) config: Config,
-    /// How long a node that did not acknowledge has to answer whether it lives.
-    pub(super) grace: Duration,
-    pub(super) own: Contact,
-    pub(super) ring: RingTag,
-    pub(super) rng: Rng,
-    pub(super) apps: Vec<Registered>,
-    pub(super) peers: Peers,
-    pub(super) leaf_set: LeafSet,
-    pub(super) routing_table: RoutingTable,
-    pub(super) neighbourhood: Neighbourhood,
-    pub(super) cache: ProximityCache,
-    pub(super) departed: Departed,
-    pub(super) past: VecDeque<Contact>,
-    pub(super) pool: Pool<Contact>,
-    pub(super) probes: Probes,
-    pub(super) requests: Requests,
-    pub(super) repairs: Repairs,
-    pub(super) relays: Relays,
-    pub(super) sendings: Sendings,
-    pub(super) questions: Questions,
-    pub(super) window: Window,
-    /// Messages that we told a neighbour we did not deliver.
-    pub(super) denied: Window,
-    pub(super) inquiries: Inquiries,
+    pub(super) lower: Lower,
     pub(super) join: Join,
-    pub(super) next_seed: usize,
-    /// When this node found its place among others.
-    pub(super) joined: Option<Instant>,
-    /// When this life began.
-    pub(super) started: Instant,
-    /// Nodes that `members` named while this one has not joined.
-    pub(super) named: Vec<(Id, SocketAddr)>,
-    pub(super) periods: Periods,
-    /// The leaf set as the application was last told of it.
-    pub(super) shown: Vec<Id>,
-    pub(super) shown_version: u32,
-    /// The upper halves of the numbers of our messages: only who carried a message knows its number.
-    numbers: Rng,
-    messages: u64,
-    stopping: Option<Instant>,
-    pub(super) acks: Acks,
-    /// Empty between calls; its memory is kept.
-    pub(super) inbox: Vec<Message>,
-    /// Empty between calls; its memory is kept.
-    scratch: Vec<u8>,
-    pub(super) counters: Counters,
+    pub(super) repair: Repair,
+    pub(super) delivery: Delivery,
 }
 
 pub(super) type Out<'a, 'b> = &'a mut Outbox<'b, Pastry>;
@@ -157,84 +95,38 @@ impl Pastry {
     /// If the settings cannot work together.
     pub fn new(config: Config, seed: Seed) -> Result<Self, ConfigError> {
         config.check()?;
-        let mut rng = Rng::new(seed);
-        let addr = config.advertise.unwrap_or(config.bind);
-        let pool = Pool::new(pool::Config {
-            connections_max: config.connections_max,
-            accepted_per_address_max: (config.accepted_max / 4).max(1),
-            queue_bytes_max: config.queue_bytes_max,
-            queues_bytes_max: config.queue_bytes_max.saturating_mul(2),
-            message_bytes_max: config.message_bytes_max,
-            unfinished_bytes_max: config.message_bytes_max.saturating_mul(8),
-            connect_timeout: config.network_timeout,
-            idle_timeout: config.idle_timeout,
-        });
-        let applications = config.applications.iter();
-        Ok(Self {
-            grace: config.network_timeout / 3,
-            own: Contact { id: config.id, addr, incarnation: Incarnation(0) },
-            ring: RingTag::new(&config.ring),
-            apps: applications.map(|name| Registered { name: name.clone(), application: None }).collect(),
-            peers: Peers::default(),
-            leaf_set: LeafSet::new(config.id, config.side_max()),
-            routing_table: RoutingTable::new(config.id, config.base),
-            neighbourhood: Neighbourhood::new(config.neighbourhood_max),
-            cache: ProximityCache::new(config.proximities_max, config.proximity_lifetime),
-            departed: Departed::default(),
-            past: VecDeque::new(),
-            pool,
-            probes: Probes::new(rng.next_u64(), config.probes_max, config.candidates_max),
-            requests: Requests::default(),
-            repairs: Repairs::default(),
-            relays: Relays::new(config.relays_max),
-            sendings: Sendings::new(config.sendings_max),
-            questions: Questions::new(config.questions_max),
-            window: Window::new(rng.next_u64(), config.window_max),
-            denied: Window::new(rng.next_u64(), config.window_max),
-            inquiries: Inquiries::default(),
-            join: Join::new(),
-            next_seed: 0,
-            joined: None,
-            started: Instant::ZERO,
-            named: Vec::new(),
-            periods: Periods::default(),
-            shown: Vec::new(),
-            shown_version: 0,
-            numbers: Rng::from_number(rng.next_u64(), 0),
-            messages: 0,
-            stopping: None,
-            acks: Acks::default(),
-            inbox: Vec::new(),
-            scratch: Vec::new(),
-            counters: Counters::default(),
-            rng,
-            config,
-        })
+        let (transport, tables) = (Transport::new(&config), Tables::new(&config));
+        let prober = Prober::new(config.probes_max, config.candidates_max, config.away_timeout);
+        let join = Join::new(config.seeds.clone(), config.past_max);
+        let mut env = Env::new(config, seed);
+        let key = env.rng().next_u64();
+        let delivery = Delivery::new(env.config(), key);
+        let lower = Lower { env, transport, tables, prober, effects: Default::default() };
+        Ok(Self { lower, join, repair: Repair::default(), delivery })
     }
 
-    /// Has `application` decide about messages for `name` that pass, and runs it here.
+    /// Runs an application here that decides inside the machine about messages for `name`.
     #[must_use]
     pub fn with_application(mut self, name: AppName, application: Arc<dyn Application>) -> Self {
-        self.apps.retain(|app| app.name != name);
-        self.apps.push(Registered { name, application: Some(application) });
+        self.delivery.register_with(name, application);
         self
     }
 
     /// What it has counted so far.
     #[must_use]
     pub fn counted(&self) -> Counters {
-        self.counters
+        *self.lower.env.counters()
     }
 
     /// Sets all counters to zero, so that two states can be compared without them.
     pub fn forget_counters(&mut self) {
-        self.counters = Counters::default();
+        self.lower.env.reset_counters();
     }
 
     /// The node as others know it.
     #[must_use]
     pub fn own(&self) -> Contact {
-        self.own
+        self.lower.env.own()
     }
 
     /// Whether it has joined: it delivers.
@@ -246,150 +138,195 @@ impl Pastry {
     /// Whether it is at rest: no probe, request or improvement is under way.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.probes.is_idle() && self.requests.len() == 0 && !self.repairs.is_improving()
+        self.lower.prober.is_idle() && self.repair.is_idle()
     }
 
     /// The leaf set.
     #[must_use]
     pub fn leaf_set(&self) -> &LeafSet {
-        &self.leaf_set
+        self.lower.tables.leaf_set()
     }
 
     /// The routing table.
     #[must_use]
     pub fn routing_table(&self) -> &RoutingTable {
-        &self.routing_table
+        self.lower.tables.routing_table()
     }
 
     /// The neighbourhood set.
     #[must_use]
     pub fn neighbourhood(&self) -> &Neighbourhood {
-        &self.neighbourhood
+        self.lower.tables.neighbourhood()
     }
 
-    /// Who and where a node with a seat is.
+    /// The contact of a node with an entry.
     #[must_use]
     pub fn contact(&self, id: Id) -> Option<Contact> {
-        self.peers.get(id).map(|peer| peer.contact)
+        self.lower.tables.contact(id)
     }
 
-    /// The nodes that messages go around for now.
+    /// The nodes for which messages are deferred until a probe decides.
     #[must_use]
     pub fn suspected(&self) -> &[Id] {
-        self.peers.suspected()
+        self.lower.tables.suspected()
+    }
+
+    /// The nodes that do not answer: messages for them go to the next closest node (PD-4).
+    #[must_use]
+    pub fn away(&self) -> &[Id] {
+        self.lower.tables.away()
     }
 
     /// How many connections there are.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.pool.len()
+        self.lower.transport.connections()
     }
 
     /// Where a message to `key` would go next. Allocates nothing.
     #[must_use]
     pub fn decide(&self, key: Id) -> Step {
-        self.tables().decide(key, Avoid { suspected: self.peers.suspected(), ..Avoid::default() })
+        self.lower.tables.next_hop(key, &[], None)
     }
 
-    pub(super) fn register(&mut self, name: AppName) {
-        if self.apps.iter().all(|app| app.name != name) {
-            self.apps.push(Registered { name, application: None });
+    /// Removes a node from the tables: the one place where that becomes calls to other parts.
+    pub(super) fn remove(&mut self, now: Now, id: Id, cause: Cause, out: Out<'_, '_>) {
+        self.lower.prober.forget(id);
+        let Some(removed) = self.lower.tables.remove(now.mono, id) else { return };
+        let cx = &mut self.lower.cx(now, out);
+        let contact = removed.contact;
+        removed.candidates.iter().for_each(|candidate| cx.ask(*candidate, true, Reason::Known));
+        if cause == Cause::Failed {
+            cx.count().peers_failed += 1;
+            cx.lower.transport.gone(contact.addr, cx.out);
+            self.join.on_failed(now.mono, contact);
+            cx.out.event(Event::PeerFailed { contact });
+        } else {
+            cx.out.event(Event::PeerLeft { contact });
+        }
+        self.repair.on_removed(cx, &removed);
+        self.delivery.on_unreachable(cx, id);
+    }
+
+    /// A connection is gone: the driver says why, or this node reset it.
+    pub(super) fn connection_lost(
+        &mut self,
+        now: Now,
+        lost: Option<Lost>,
+        reason: Option<CloseReason>,
+        out: Out<'_, '_>,
+    ) {
+        let Some(lost) = lost else { return };
+        let cx = &mut self.lower.cx(now, out);
+        // The driver reports `Connected` before it writes anything. A connection that this node resets may have been
+        // established without its knowledge.
+        let never_sent = !lost.connected && reason.is_some();
+        let is_refused = lost.refused || reason == Some(CloseReason::Refused);
+        self.delivery.on_connection_lost(cx, lost.stream, never_sent);
+        let Some(addr) = lost.peer else { return };
+        if is_refused {
+            cx.lower.prober.on_refused(addr, now.mono);
+        }
+        self.join.on_connection_lost(cx, addr);
+        if let Some(contact) = cx.tables().peer_at(addr) {
+            if lost.connected {
+                cx.out.event(Event::ConnectionBroken { contact });
+            }
+            // A broken connection is no verdict, but a reason to probe.
+            let leaf = cx.tables().leaf_set().contains(contact.id);
+            cx.ask(contact, leaf, Reason::Known);
         }
     }
 
-    pub(super) fn tables(&self) -> Tables<'_> {
-        Tables { own: self.own.id, leaf_set: &self.leaf_set, routing_table: &self.routing_table }
-    }
-
-    pub(super) fn versions(&self) -> Versions {
-        Versions {
-            leaf_set: self.leaf_set.version(),
-            routing_table: self.routing_table.version(),
-            neighbourhood: self.neighbourhood.version(),
+    /// Acts on the effects of lower parts until there are none.
+    fn apply(&mut self, now: Now, out: Out<'_, '_>) {
+        while let Some(effect) = self.lower.effects.pop_front() {
+            let cx = &mut self.lower.cx(now, out);
+            match effect {
+                Effect::NewLeaf(id) | Effect::AnnounceTo(id) => self.join.announce_to(cx, id),
+                Effect::ForgottenBy(id) => self.join.announce_again(cx, id),
+                Effect::Recovered(id) => self.delivery.on_recovered(cx, id),
+                Effect::Away(id) => self.delivery.on_unreachable(cx, id),
+                Effect::StillAway(id) => self.repair.on_still_away(cx, id),
+                Effect::Dead(contact) => self.on_dead(now, contact, out),
+                Effect::ProbeAnswered { contact, leaf_set_version } => {
+                    self.join.on_probe_answered(cx, contact);
+                    self.repair.on_probe_answered(cx, contact.id, leaf_set_version);
+                }
+                Effect::Activated => {
+                    self.repair.start(cx);
+                    self.delivery.on_activated(cx);
+                }
+            }
         }
     }
 
-    /// A number for a message of our own, at this place among the sendings.
-    pub(super) fn allot_message(&mut self, place: u64) -> MessageId {
-        self.messages += 1;
-        let number = Sendings::number(self.messages, place);
-        MessageId(u128::from(self.numbers.next_u64()) << 64 | u128::from(number))
+    /// Handles the connections that the pool gave up.
+    fn give_up_connections(&mut self, now: Now, out: Out<'_, '_>) {
+        while let Some(lost) = self.lower.transport.next_lost() {
+            self.connection_lost(now, Some(lost), None, out);
+        }
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.is_some()
-    }
-
-    /// Sends a message over a stream; `None` if a limit is reached.
-    pub(super) fn send(
-        &mut self,
-        now: Now,
-        to: SocketAddr,
-        message: &Message,
-        out: Out<'_, '_>,
-    ) -> Option<Taken> {
-        self.send_with(now, to, |writer| encode(message, writer), out)
-    }
-
-    /// The same, of a message that is written on the way.
-    pub(super) fn send_with(
-        &mut self,
-        now: Now,
-        to: SocketAddr,
-        write: impl FnOnce(&mut Writer<'_>),
-        out: Out<'_, '_>,
-    ) -> Option<Taken> {
-        let mut bytes = core::mem::take(&mut self.scratch);
-        let mut writer = Writer::new(&mut bytes, self.config.message_bytes_max);
-        write(&mut writer);
-        let fits = writer.finish().is_ok();
-        let taken = if fits { self.pool.send(now.mono, to, &bytes, out).ok() } else { None };
-        bytes.clear();
-        bytes.shrink_to(SCRATCH_KEPT_BYTES);
-        self.scratch = bytes;
-        self.counters.frames_sent += u64::from(taken.is_some());
-        self.counters.frames_refused += u64::from(taken.is_none());
-        taken
-    }
-
-    /// Sends a message in a datagram.
-    pub(super) fn send_datagram(&mut self, to: SocketAddr, message: &Message, out: Out<'_, '_>) {
-        out.send_with(UDP, to, DATAGRAM_BYTES_MAX, |writer| encode(message, writer))
-            .expect("pings and pongs are short");
-    }
-
-    /// What every call ends with: work that became possible by it.
-    fn settle(&mut self, now: Now, out: Out<'_, '_>) {
-        if self.is_stopping() {
+    fn on_dead(&mut self, now: Now, contact: Contact, out: Out<'_, '_>) {
+        if let Some(known) = self.lower.tables.contact(contact.id)
+            && (known.addr != contact.addr || known.generation > contact.generation)
+        {
+            // The node that we know lives elsewhere, or in a later generation: else anybody could evict it (PA-39).
             return;
         }
-        self.ask_candidates(now, out);
-        self.go_on_joining(now, out);
-        self.go_on_improving(now, out);
-        self.show_leaf_set(out);
+        self.remove(now, contact.id, Cause::Failed, out);
+        self.lower.tables.mark_removed(now.mono, &contact);
+    }
+
+    /// What every call ends with: effects, and work that became possible.
+    fn settle(&mut self, now: Now, out: Out<'_, '_>) {
+        self.give_up_connections(now, out);
+        self.apply(now, out);
+        if self.lower.env.is_stopping() {
+            return;
+        }
+        self.join.advance(&mut self.lower.cx(now, out));
+        self.apply(now, out);
+        let cx = &mut self.lower.cx(now, out);
+        self.repair.advance_improving(cx);
+        self.delivery.retry_ready(cx);
+        cx.start_probes();
+        self.apply(now, out);
+        let is_filling = !self.join.is_active() || self.repair.is_improving();
+        self.lower.tables.set_filling(is_filling);
+        if let Some(change) = self.lower.tables.take_leaf_set_change() {
+            out.event(change);
+        }
+    }
+
+    /// Notices by a timer that is long overdue that this process was paused. Its leaves may have removed it, and nothing
+    /// would tell: they are probed and hear of this node at once.
+    fn check_pause(&mut self, now: Now) {
+        let due = self.poll_timeout().map_or(now.mono, |(due, _)| due);
+        if now.mono.since(due) < self.lower.env.config().network_timeout || !self.join.is_active() {
+            return;
+        }
+        let leaves: Vec<Id> = self.lower.tables.leaf_set().members().collect();
+        for id in leaves {
+            if let Some(peer) = self.lower.tables.peer_mut(id) {
+                peer.knows_us = false;
+            }
+        }
+        self.repair.on_resume(now.mono);
     }
 
     fn loaded(&mut self, now: Now, stored: Option<u64>, out: Out<'_, '_>) {
-        // A life that cannot be counted is told apart by the clock; nothing is decided by that but which of two
-        // lives is the later one.
-        let incarnation = stored.map_or(now.wall.as_micros(), |last| last.saturating_add(1));
-        self.own.incarnation = Incarnation(incarnation);
-        self.started = now.mono;
-        out.put(KEEP, SPACE, INCARNATION_KEY, &incarnation.to_be_bytes(), true);
-        let hello = Message::Hello { ring: self.ring, from: self.own };
-        let greeting = bytes_of(&hello, DATAGRAM_BYTES_MAX).expect("a hello is short");
-        self.pool.set_greeting(greeting, Some(self.config.bind.ip()));
-        self.start_joining(now, out);
+        // A generation that cannot be counted is the time; it only decides which of two generations is the later one.
+        let generation = stored.map_or(now.wall.as_micros(), |last| last.saturating_add(1));
+        let own = Contact { generation: Generation(generation), ..self.lower.env.own() };
+        self.lower.env.set_own(own);
+        out.put(STORE, SPACE, GENERATION_KEY, &generation.to_be_bytes(), true);
+        let hello = Message::Hello { ring: self.lower.env.ring(), from: own };
+        let bind = self.lower.env.config().bind.ip();
+        self.lower.transport.set_greeting(&hello, bind);
+        self.join.start(&mut self.lower.cx(now, out));
     }
-}
-
-/// The bytes of a message; `None` if there are too many.
-fn bytes_of(message: &Message, bytes_max: usize) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, bytes_max);
-    encode(message, &mut writer);
-    writer.finish().ok()?;
-    Some(bytes)
 }
 
 impl Machine for Pastry {
@@ -398,7 +335,8 @@ impl Machine for Pastry {
     type Event = Event;
 
     fn endpoints(&self) -> Endpoints {
-        let (bind, streams_max) = (self.config.bind, self.config.accepted_max);
+        let config = self.lower.env.config();
+        let (bind, streams_max) = (config.bind, config.accepted_max);
         Endpoints {
             sockets: vec![Socket { id: UDP, name: "route/udp", bind, broadcast: Vec::new() }],
             listeners: vec![Listener { id: TCP, name: "route/tcp", bind, streams_max }],
@@ -407,10 +345,10 @@ impl Machine for Pastry {
     }
 
     fn handle_start(&mut self, _: Now, bound: &Bound, out: Out<'_, '_>) {
-        if let (None, Some(addr)) = (self.config.advertise, bound.listener(TCP)) {
-            self.own.addr = addr;
+        if let (None, Some(addr)) = (self.lower.env.config().advertise, bound.listener(TCP)) {
+            self.lower.env.set_own(Contact { addr, ..self.lower.env.own() });
         }
-        out.get(LOAD, SPACE, INCARNATION_KEY);
+        out.get(LOAD, SPACE, GENERATION_KEY);
     }
 
     fn handle_datagram(
@@ -421,22 +359,25 @@ impl Machine for Pastry {
         bytes: &[u8],
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
-        let message = decode(bytes).inspect_err(|_| self.counters.malformed += 1)?;
+        let message = decode(bytes).inspect_err(|_| self.lower.env.count().malformed += 1)?;
+        let ours = self.lower.env.ring();
+        let cx = &mut self.lower.cx(now, out);
         match message {
-            Message::Ping { ring, nonce, .. } if ring == self.ring => {
-                let pong = self.pong(now, nonce);
-                self.send_datagram(from, &pong, out);
+            Message::Ping { ring, nonce, .. } if ring == ours => {
+                let pong = cx.pong(nonce);
+                cx.lower.transport.send_datagram(from, &pong, cx.out);
             }
-            Message::Pong { ring, nonce, from, leaf_set_version, clock } if ring == self.ring => {
-                if !self.on_pong(now, (nonce, false), from, leaf_set_version, clock, out) {
+            Message::Pong { ring, nonce, from, leaf_set_version } if ring == ours => {
+                if !cx.on_pong(nonce, false, from, leaf_set_version) {
                     return Err(Refusal::Reject("a pong that answers no probe under way"));
                 }
             }
             _ => {
-                self.counters.refused += 1;
+                cx.count().refused += 1;
                 return Err(Refusal::Reject("not a probe of this ring"));
             }
         }
+        self.lower.transport.reachable(now.mono, from, out);
         self.settle(now, out);
         Ok(())
     }
@@ -451,24 +392,28 @@ impl Machine for Pastry {
         let mut outcome = Ok(());
         match event {
             StreamEvent::Accepted { from, .. } => {
-                let is_taken = self.pool.accepted(now.mono, stream, from.ip(), out);
-                self.counters.connections_refused += u64::from(!is_taken);
+                let is_taken = self.lower.transport.accepted(now.mono, stream, from.ip(), out);
+                self.lower.env.count().connections_refused += u64::from(!is_taken);
             }
-            StreamEvent::Connected { .. } => self.pool.connected(now.mono, stream),
+            StreamEvent::Connected { .. } => self.lower.transport.connected(now.mono, stream, out),
             StreamEvent::Data(data) => outcome = self.received(now, stream, data, out),
-            StreamEvent::Sent { bytes, .. } => self.pool.sent(stream, bytes, out),
+            // The hot path: room on a connection makes no other work possible.
+            StreamEvent::Sent { bytes, .. } => {
+                self.lower.transport.sent(now.mono, stream, bytes, out);
+                return Ok(());
+            }
+            StreamEvent::Confirmed { .. } => return Ok(()),
             StreamEvent::Finished => {
-                if let Err(error) = self.pool.finished(now.mono, stream, out) {
+                if let Err(error) = self.lower.transport.finished(now.mono, stream, out) {
                     outcome = Err(self.refuse(now, stream, error.into(), out));
                 }
             }
             StreamEvent::Closed(reason) => {
-                // One that ended in good order took nothing with it: acknowledgements still come, by another.
-                let lost = self.pool.closed(stream).filter(|_| reason != CloseReason::Done);
-                self.lost(now, lost, out);
+                let lost = self.lower.transport.closed(now.mono, stream, reason, out);
+                self.connection_lost(now, lost, Some(reason), out);
             }
         }
-        // What is refused is a stream that was reset, and that may be a reason to ask somebody.
+        // A stream that was reset may be a reason to probe.
         self.settle(now, out);
         outcome
     }
@@ -486,7 +431,7 @@ impl Machine for Pastry {
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
-        if self.is_stopping() {
+        if self.lower.env.is_stopping() {
             out.reply(request, Reply::Stopping);
             return;
         }
@@ -495,64 +440,79 @@ impl Machine for Pastry {
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
-        self.notice_standstill(now);
-        let mut lost = Vec::new();
-        self.pool.expire(now.mono, &mut lost, out);
-        lost.into_iter().for_each(|lost| self.lost(now, Some(lost), out));
-        self.expire_messages(now, out);
-        if self.stopping.is_some_and(|at| at <= now.mono) {
-            self.stopping = Some(Instant::ZERO);
-        }
-        if !self.is_stopping() {
-            self.expire_probes(now, out);
-            self.go_on_repairing(now, out);
-            self.do_periodic_work(now, out);
+        self.check_pause(now);
+        self.lower.transport.expire(now.mono, out);
+        self.give_up_connections(now, out);
+        let cx = &mut self.lower.cx(now, out);
+        self.delivery.expire(cx);
+        if !cx.lower.env.is_stopping() {
+            cx.continue_probes();
+            self.apply(now, out);
+            let cx = &mut self.lower.cx(now, out);
+            self.repair.run_due(cx);
+            self.join.merge_due(cx);
+        } else if cx.lower.env.stop_at().is_some_and(|at| at <= now.mono) {
+            cx.lower.env.stop(Instant::ZERO);
         }
         self.settle(now, out);
     }
 
     fn handle_stop(&mut self, now: Now, out: Out<'_, '_>) {
-        if self.is_stopping() {
+        if self.lower.env.is_stopping() {
             return;
         }
-        let peers: Vec<SocketAddr> = self.peers.iter().map(|peer| peer.contact.addr).collect();
+        let cx = &mut self.lower.cx(now, out);
+        let peers: Vec<SocketAddr> = cx.tables().peers().map(|peer| peer.contact.addr).collect();
         for to in peers {
-            self.send(now, to, &Message::Exit, out);
+            cx.send(to, &Message::Exit);
         }
-        self.end_held(now, out);
-        for sending in self.sendings.drain() {
-            out.reply(sending.request, Reply::Unknown);
-        }
-        self.pool.finish_all(now.mono, out);
-        self.stopping = Some(now.mono + self.config.network_timeout);
+        self.delivery.stop(cx);
+        let network_timeout = cx.config().network_timeout;
+        cx.lower.transport.finish_all(now.mono, cx.out);
+        cx.lower.env.stop(now.mono + network_timeout);
     }
 
     fn is_stopped(&self) -> bool {
-        self.stopping.is_some() && (self.pool.is_empty() || self.stopping == Some(Instant::ZERO))
+        let stop_at = self.lower.env.stop_at();
+        stop_at.is_some() && (self.lower.transport.connections() == 0 || stop_at == Some(Instant::ZERO))
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let [in_flight, outstanding, open] = self.delivery.deadlines();
+        let [request, repair, leaf, table] = self.repair.deadlines();
         let timers = [
-            (self.pool.deadline(), timer::CONNECTION),
-            (self.relays.deadline(), timer::RELAY),
-            (self.sendings.deadline(), timer::MESSAGE),
-            (self.questions.deadline(), timer::QUESTION),
-            (self.inquiries.deadline(), timer::INQUIRY),
-            (self.probes.deadline(), timer::PROBE),
-            (self.requests.deadline(), timer::REQUEST),
-            (self.repairs.deadline(), timer::REPAIR),
+            (self.lower.transport.deadline(), timer::CONNECTION),
+            (in_flight, timer::IN_FLIGHT),
+            (outstanding, timer::OUTSTANDING),
+            (open, timer::OPEN),
+            (self.lower.prober.deadline(), timer::PROBE),
+            (request, timer::REQUEST),
+            (repair, timer::REPAIR),
             (self.join.deadline(), timer::JOIN),
-            (self.periods.leaf, timer::LEAF),
-            (self.periods.table, timer::TABLE),
-            (self.periods.merge, timer::MERGE),
+            (leaf, timer::LEAF),
+            (table, timer::TABLE),
+            (self.join.merge_deadline(), timer::MERGE),
         ];
-        // A node that leaves has nothing to do but to let its goodbyes out.
-        let relevant = if self.is_stopping() { &timers[..5] } else { &timers[..] };
-        let stop = self.stopping.filter(|at| *at > Instant::ZERO).map(|at| (at, timer::STOP));
+        // A node that stops has nothing to do but to end its connections.
+        let stop_at = self.lower.env.stop_at();
+        let relevant = if stop_at.is_some() { &timers[..4] } else { &timers[..] };
+        let stop = stop_at.filter(|at| *at > Instant::ZERO).map(|at| (at, timer::STOP));
         relevant.iter().filter_map(|(at, name)| at.map(|at| (at, *name))).chain(stop).min()
     }
 
     fn counters(&self, visit: VisitCounter<'_>) {
-        self.counters.visit(visit);
+        self.lower.env.counters().visit(visit);
+    }
+
+    fn timescales(&self) -> Vec<(&'static str, Duration)> {
+        let config = self.lower.env.config();
+        vec![
+            ("route.ack_timeout_min", config.ack_timeout_min),
+            ("route.network_timeout", config.network_timeout),
+            ("route.message_timeout", config.message_timeout),
+            ("route.away_timeout", config.away_timeout),
+            ("route.leaf_interval", config.leaf_interval),
+            ("route.merge_interval", config.merge_interval),
+        ]
     }
 }

@@ -2,9 +2,9 @@
 
 use core::fmt;
 
+use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
-use super::clocks::{Clock, Sent};
 use super::contact::{Contact, Versions};
 use crate::id::Id;
 
@@ -70,23 +70,17 @@ pub enum Message {
         from: Contact,
         /// How often its leaf set has changed: who has seen another version asks for the leaf set.
         leaf_set_version: u32,
-        /// Its clock.
-        clock: Clock,
     },
     /// A message on its way to its key. Whoever takes it acknowledges it, then delivers or forwards it.
     Route {
         /// The sender's number for this transmission.
         transmission: u64,
-        /// When it was sent, as far as the sender can tell.
-        sent: Option<Sent>,
         /// What is under way.
         envelope: Envelope,
     },
     /// Took the transmissions of these numbers: they are no longer the sender's.
     Ack {
-        /// The clock of who took them.
-        clock: Clock,
-        /// Which transmissions; with none it only shows the clock.
+        /// Which transmissions.
         transmissions: Vec<u64>,
         /// The messages among them that came straight from their origin and were delivered: it gets no other receipt.
         delivered: Vec<MessageId>,
@@ -96,27 +90,16 @@ pub enum Message {
         /// Which transmission.
         transmission: u64,
     },
-    /// To the origin of a message: what became of it.
+    /// To the origin of a message: what became of one attempt.
     Receipt {
         /// Which message.
         id: MessageId,
+        /// Which attempt of it.
+        attempt: u16,
+        /// After how many hops.
+        hops: u8,
         /// What became of it.
-        outcome: Outcome,
-        /// After how many steps.
-        hops: u8,
-        /// The way it took, if it was to note that.
-        path: Vec<PathStep>,
-    },
-    /// To the origin of a question: the owner's answer.
-    Answer {
-        /// Which message was the question.
-        id: MessageId,
-        /// After how many steps it was asked.
-        hops: u8,
-        /// Who answers.
-        from: Contact,
-        /// The answer.
-        payload: Vec<u8>,
+        report: Report,
     },
     /// Asks for parts of the tables.
     StateRequest {
@@ -134,11 +117,13 @@ pub enum Message {
         /// The nodes.
         tables: TablesSent,
     },
-    /// "I am here" (P-35): the sender wants to be in the receiver's tables. Answered with `Welcome`, or with a `State`
-    /// about a race (P-37).
+    /// "I am here" (P-35): the sender wants to be in the receiver's tables. Answered with a `State` about a race (P-37), or
+    /// with a `Welcome` if it wants one.
     Announce {
         /// The receiver's tables as the sender saw them; `None` if it never did (PA-25).
         seen: Option<Versions>,
+        /// Whether the sender waits for a `Welcome`: the receiver is in its leaf set.
+        wants_welcome: bool,
         /// The versions of the sender's tables.
         versions: Versions,
         /// The sender's tables, if it is joining; else its leaf set.
@@ -158,91 +143,30 @@ pub enum Message {
     },
     /// The joiner's id belongs to somebody who is alive (PA-22).
     Refuse,
-    /// A message of which there may be another copy has arrived at the sender: did the receiver deliver it?
-    Inquire {
-        /// Which message.
-        id: MessageId,
-        /// Its key.
-        key: Id,
-        /// How old it is at most, in microseconds.
-        age_micros: u32,
-    },
-    /// The answer to that.
-    Testify {
-        /// Which message.
-        id: MessageId,
-        /// What is known of it.
-        testimony: Testimony,
-    },
 }
 
-/// What a node says of a message that a neighbour asks about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Testimony {
-    /// It did not deliver it, and will not.
-    No,
-    /// It delivered it.
-    Delivered,
-    /// It cannot tell: it has not been there as long as the message, or takes itself for the owner of the key.
-    Perhaps,
-}
-
-impl Testimony {
-    /// All of them, in the order of their bytes.
-    pub const ALL: [Self; 3] = [Self::No, Self::Delivered, Self::Perhaps];
-}
-
-/// Whether there may be more than one of a message under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Copies {
-    /// There is one, and it is delivered at most once.
-    One,
-    /// It may be sent again on purpose: joins, questions, messages with retries.
-    Many,
-    /// There should be one, but it was sent another way because a node did not acknowledge, and that node may have it.
-    /// Who owns its key only since a moment ago does not deliver it: the former owner may have.
-    Doubtful,
-}
-
-impl Copies {
-    /// All of them, in the order of their bytes.
-    pub const ALL: [Self; 3] = [Self::One, Self::Many, Self::Doubtful];
-}
-
-/// A message under way to a key.
+/// A message under way to a key. Only its origin makes copies of it, one for each attempt. A node on the way hands a copy
+/// on, or reports its loss to the origin; it never sends a copy again that the next node may have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope {
-    /// Its number.
+    /// Its number. It stays the same for all attempts.
     pub id: MessageId,
-    /// 0 the first time its origin sent it, then counting: a retry goes by another way (PA-7a).
-    pub attempt: u8,
+    /// 0 for the first attempt, then counting. A later attempt takes another path (PA-7a).
+    pub attempt: u16,
     /// Where it goes.
     pub key: Id,
+    /// Whether it is for the node with that id only, and fails if that is not there.
+    pub to_node: bool,
     /// Who sent it.
     pub origin: Contact,
-    /// How many steps it may still take (PA-36).
+    /// How many hops it may still take (PA-36).
     pub ttl: u8,
-    /// How many steps it has taken.
+    /// How many hops it has taken.
     pub hops: u8,
-    /// Whether there may be more than one of it.
-    pub copies: Copies,
-    /// Nodes that did not acknowledge it, and may have it: [`Envelope::DOUBTED_MAX`] at most.
-    pub doubted: Vec<Id>,
+    /// How long the origin still waits, in milliseconds, when it sent this attempt.
+    pub lifetime_millis: u32,
     /// What it is.
     pub body: Body,
-}
-
-impl Envelope {
-    /// How many nodes may have it before nobody can tell what became of it.
-    pub const DOUBTED_MAX: usize = 4;
-
-    /// A message at its origin, sent for the first time.
-    #[must_use]
-    pub fn new(id: MessageId, key: Id, origin: Contact, ttl: u8, copies: Copies, body: Body) -> Self {
-        Self { id, attempt: 0, key, origin, ttl, hops: 0, copies, doubted: Vec::new(), body }
-    }
 }
 
 /// What a routed message is.
@@ -255,10 +179,11 @@ pub enum Body {
     App {
         /// Which.
         app: AppName,
-        /// Whether the origin waits for an answer of the application.
-        ask: bool,
+        /// Whether the origin wants the application's answer.
+        wants_answer: bool,
         /// What.
-        payload: Vec<u8>,
+        #[serde(serialize_with = "as_bytes")]
+        payload: Bytes,
     },
     /// Notes its way: the answer to "who owns this key, and how do I get there".
     Trace {
@@ -276,47 +201,117 @@ pub struct PathStep {
     pub rtt_micros: Option<u32>,
 }
 
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// What became of one attempt of a message, as the node reports it where the attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "report", rename_all = "snake_case")]
+pub enum Report {
+    /// The application of the owner accepted it. The owner is the node that sends the report.
+    Delivered {
+        /// The application's answer, if the origin wants one.
+        #[serde(serialize_with = "as_optional_bytes")]
+        answer: Option<Bytes>,
+    },
+    /// A trace reached the owner.
+    Traced {
+        /// The path it took, the owner last.
+        path: Vec<PathStep>,
+    },
+    /// The application of the owner refused it.
+    Refused {
+        /// Why, in the application's words: [`Report::REASON_BYTES_MAX`] bytes at most.
+        reason: String,
+    },
+    /// The attempt ended before an application saw it.
+    Failed {
+        /// Why.
+        why: Failure,
+    },
+    /// The owner has no room for it now, and no application saw this attempt.
+    Busy {
+        /// When to try again, in milliseconds.
+        after_millis: u32,
+    },
+    /// The next node did not acknowledge it: that node may have it, or not.
+    Lost,
+    /// The application of the owner has stored it, and will handle it later.
+    Kept,
+}
+
+impl Report {
+    /// The longest reason; a longer one is cut.
+    pub const REASON_BYTES_MAX: usize = 255;
+}
+
+/// How a message of ours ended (PD-9).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// Delivered at this node.
+    /// The application of the owner accepted it.
     Delivered {
         /// The owner of the key.
         by: Contact,
+        /// After how many hops.
+        hops: u8,
+        /// The application's answer, if one was wanted and given.
+        answer: Option<Vec<u8>>,
     },
-    /// Certainly not delivered.
+    /// The application of the owner has stored it, and will handle it later.
+    Kept {
+        /// The owner of the key.
+        by: Contact,
+        /// After how many hops.
+        hops: u8,
+    },
+    /// The application of the owner refused it.
+    Refused {
+        /// The owner of the key.
+        by: Contact,
+        /// Why, in the application's words.
+        reason: String,
+    },
+    /// No application saw it, and none will.
     Failed {
         /// Why.
-        reason: Failure,
+        why: Failure,
     },
-    /// It was sent to its owner, which has vanished since: perhaps delivered, perhaps not.
+    /// The deadline passed, or an attempt of a message sent `once` was lost: perhaps an application accepted it.
     Unknown,
 }
 
-/// Why a message was not delivered.
+/// Why no application saw a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Failure {
     /// The owner runs no application of that name.
     NoApplication = 0,
-    /// An application on the way stopped it.
+    /// An application on the path stopped it.
     Stopped = 1,
-    /// It took more steps than it may.
+    /// It took more hops than it may.
     HopLimit = 2,
-    /// Every way that was tried failed.
+    /// Every path that was tried failed.
     NoRoute = 3,
-    /// A node on the way had no room for it.
+    /// A node on the path, or the owner, had no room for it until the deadline.
     Busy = 4,
-    /// The owner's application gave no answer in time.
-    NoAnswer = 5,
+    /// It was for one node, which is not there.
+    NoSuchNode = 5,
 }
 
 impl Failure {
     /// All of them, by number.
     pub const ALL: [Self; 6] =
-        [Self::NoApplication, Self::Stopped, Self::HopLimit, Self::NoRoute, Self::Busy, Self::NoAnswer];
+        [Self::NoApplication, Self::Stopped, Self::HopLimit, Self::NoRoute, Self::Busy, Self::NoSuchNode];
+}
+
+fn as_bytes<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(bytes.iter())
+}
+
+fn as_optional_bytes<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => serializer.collect_seq(bytes.iter()),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// Which parts of the tables somebody asks for.
@@ -363,6 +358,9 @@ pub struct TablesSent {
     pub routing_table: Vec<Contact>,
     /// Of the neighbourhood set.
     pub neighbourhood: Vec<Contact>,
+    /// The round trips from the sender to the nodes of the routing table, then to those of the neighbourhood set, in
+    /// microseconds. [`u32::MAX`] is unknown, and so are those that the list does not reach.
+    pub rtts_micros: Vec<u32>,
 }
 
 /// The name of an application: up to [`AppName::BYTES_MAX`] bytes.

@@ -1,29 +1,32 @@
-//! Pastry: who owns this key, and how do I reach it?
+//! Pastry: finds the owner of a key and routes messages to it.
 //!
-//! Every node has an [`Id`] on a circle, and owns the keys that are closest to it. Any node that is given a key and a
-//! message gets it to the owner in about log₁₆ N steps over nearby nodes, while nodes come and go. The documents are the
-//! specification of Wendy (clauses P-n) and notes on the Pastry paper (N-n); `docs/spec/pastry.md` restates them and says
-//! what we decided where they are silent (PA-n).
+//! Every node has an [`Id`] on a circle and owns the keys that are closest to it. Any node routes a message to the
+//! owner of its key in about log₁₆ N hops over nearby nodes, while nodes join and fail. The documents are the
+//! specification of Wendy (clauses P-n) and notes on the Pastry paper (N-n). `docs/spec/pastry.md` restates them, with
+//! our decisions where they are silent (PA-n).
 //!
-//! # The files
+//! # The parts
 //!
-//! | file | what it is |
+//! ```text
+//!    machine.rs  dispatch.rs  membership.rs     the only `impl Pastry`; effects become calls here
+//!      |           |            |
+//!    join/      repair/     delivery/           upper parts: none calls another
+//!      +-----------+------------+
+//!    state_transfer.rs -> prober.rs -> tables/ -> transport.rs -> env.rs
+//! ```
+//!
+//! | part | what it owns |
 //! |---|---|
-//! | `mod.rs` | this page, and the public types |
-//! | `config.rs` | what can be set, and the checks on it |
-//! | `message.rs`, `wire.rs` | what the messages mean, and their bytes |
-//! | `machine.rs`, `inbox.rs` | the [`Machine`] implementation: matches and delegates; what comes by streams |
-//! | `leaf_set.rs`, `routing_table.rs`, `neighbourhood.rs` | the three tables |
-//! | `routing.rs` | the decision where a message goes next |
-//! | `counts.rs`, `apps.rs` | what is counted; the applications |
-//! | `contact.rs`, `peers.rs`, `proximity.rs` | who is known, and how near it is |
-//! | `seats.rs` | who gets into the tables and who loses its place |
-//! | `acks.rs`, `clocks.rs` | who took a message and says so; how old a message is when it is read |
-//! | `join.rs`, `arrival.rs` | how far a join has come; joins, ours and others' |
-//! | `relays.rs`, `sendings.rs`, `passage.rs` | messages passed on, messages of our own; their way through here |
-//! | `window.rs`, `inquiry.rs` | the messages delivered last; whether a neighbour delivered one of which there may be a copy |
-//! | `members.rs` | what the service `members` tells of others |
-//! | `probes.rs`, `repairs.rs`, `upkeep.rs` | questions whether nodes live; what is to be asked; the work of it |
+//! | `env.rs` | the configuration, the own contact, randomness, counters |
+//! | `transport.rs` | connections ([`crate::pool`]) and datagrams |
+//! | `tables/` | leaf set, routing table, neighbourhood set; who is suspected or away; the routing decision |
+//! | `prober.rs` | probes, and their verdicts: away, overdue |
+//! | `state_transfer.rs` | nothing: sends parts of the tables to joiners and to nodes that ask |
+//! | `join/` | the join of this node, and the search for lost parts of the ring |
+//! | `repair/` | requests that fill the tables, periodic probes |
+//! | `delivery/` | messages: in flight, our own, and those that applications have not settled |
+//! | `lower.rs`, `effects.rs` | what an upper part may call; what a lower part reports |
+//! | `message.rs`, `wire.rs`, `config.rs`, `contact.rs`, `counters.rs` | plain data that all parts use |
 //!
 //! # The messages
 //!
@@ -33,18 +36,17 @@
 //! |---|---|
 //! | `Hello` | opens every connection, both ways; one of another ring is refused |
 //! | `Ping`, `Pong` | answered in every state; the time between them is how near a node is |
-//! | `Route` | acknowledged, then delivered or forwarded; a node that is still joining keeps what is its own |
-//! | `Ack`, `Nack` | the sender is free of it, and if it was delivered at once its origin knows; or it tries another way |
-//! | `Receipt`, `Answer` | tell the origin what became of its message, straight |
+//! | `Route` | is acknowledged, then delivered or forwarded; a joining node defers messages for its own keys |
+//! | `Ack`, `Nack` | an Ack ends the transmission and may have the receipt; after a Nack the sender tries another hop |
+//! | `Receipt` | tells the origin what became of one attempt of its message |
 //! | `StateRequest`, `State` | ask for and give parts of the tables |
-//! | `Announce`, `Welcome` | a joiner wants to be known, and is |
-//! | `Inquire`, `Testify` | whether a neighbour delivered a message of which there may be two |
-//! | `Exit`, `Suspect`, `Refuse` | the sender leaves; somebody does not answer; that id is taken |
+//! | `Announce`, `Welcome` | a joiner announces itself; the receiver has inserted it |
+//! | `Exit`, `Suspect`, `Refuse` | the sender leaves; a node does not answer; the joiner's id is taken |
 //!
 //! # A node in twenty lines
 //!
 //! ```
-//! use annulus_core::pastry::{AppName, Command, Config, Pastry};
+//! use annulus_core::pastry::{AppName, Command, Config, Event, Pastry, Verdict};
 //! use annulus_core::{Action, Bound, Id, Instant, Machine, Now, Queue, RequestId, StoreReply, StoreResult, Wall};
 //!
 //! let config = Config { id: Id::from_text("node 1"), ..Config::default() };
@@ -52,7 +54,7 @@
 //! let mut queue = Queue::new();
 //! let now = Now::new(Instant::ZERO, Wall::from_micros(1_700_000_000_000_000));
 //!
-//! // It starts, reads its incarnation from an empty store, and is the first of its ring.
+//! // It starts, reads its generation from an empty store, and is the first of its ring.
 //! pastry.handle_start(now, &Bound::default(), &mut queue.outbox());
 //! let mut asked = Vec::new();
 //! while let Some(action) = queue.next() {
@@ -66,52 +68,50 @@
 //! }
 //! assert!(pastry.is_active());
 //!
-//! // All keys are its own, so a message is delivered here.
-//! let (app, key) = (AppName::default(), Id::from_text("some key"));
-//! let command = Command::Route { app, key, payload: b"hello".to_vec(), retries: 0 };
-//! pastry.handle_command(now, RequestId(1), command, &mut queue.outbox());
+//! // All keys are its own, so a message is delivered to the application here, which accepts it.
+//! let app = AppName::default();
+//! pastry.handle_command(now, RequestId(1), Command::Register(app.clone()), &mut queue.outbox());
+//! let command = Command::route(app, Id::from_text("some key"), b"hello".to_vec());
+//! pastry.handle_command(now, RequestId(2), command, &mut queue.outbox());
+//! let mut open = None;
+//! while let Some(action) = queue.next() {
+//!     if let Action::Event(Event::Delivered { id, .. }) = action {
+//!         open = Some(id);
+//!     }
+//! }
+//! let settle = Command::Settle(vec![(open.expect("it was delivered"), Verdict::Accept)]);
+//! pastry.handle_command(now, RequestId(3), settle, &mut queue.outbox());
 //! let mut told = Vec::new();
 //! while let Some(action) = queue.next() {
 //!     told.push(format!("{action:?}"));
 //! }
-//! assert!(told.iter().any(|action| action.starts_with("Event Delivered")));
-//! assert!(told.iter().any(|action| action.starts_with("Reply 1 Delivered")));
+//! assert!(told.iter().any(|action| action.starts_with("Reply 2 Outcome(Delivered")));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Where we differ from the documents
 //!
-//! A join does not sleep but ends when all have reported (PA-17); announcements after a race go to one node and are
-//! counted (PA-23); the neighbourhood set's version is not compared (PA-26); nodes that others name must answer before
-//! they get a place (PA-14); every step is acknowledged (PA-35).
+//! A join has no fixed wait: it ends when all nodes on the path have reported (PA-17). Announcements after a race go to
+//! one node and are counted (PA-23). The version of the neighbourhood set is not compared (PA-26). A node that others
+//! name must answer a probe before it gets a table entry (PA-14). Every hop is acknowledged (PA-35).
 
-mod acks;
-mod apps;
-mod arrival;
-mod clocks;
 mod config;
 mod contact;
-mod counts;
-mod inbox;
-mod inquiry;
+mod counters;
+mod delivery;
+mod dispatch;
+mod effects;
+mod env;
 mod join;
-mod leaf_set;
+mod lower;
 mod machine;
-mod members;
+mod membership;
 mod message;
-mod neighbourhood;
-mod passage;
-mod peers;
-mod probes;
-mod proximity;
-mod relays;
-mod repairs;
-mod routing;
-mod routing_table;
-mod seats;
-mod sendings;
-mod upkeep;
-mod window;
+mod prober;
+mod repair;
+mod state_transfer;
+mod tables;
+mod transport;
 mod wire;
 
 #[cfg(test)]
@@ -122,20 +122,16 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-pub use clocks::{Clock, Sent};
-pub use config::{Config, ConfigError, Liveness, PORT};
-pub use contact::{Contact, Incarnation, Versions};
-pub use counts::Counters;
-pub use leaf_set::LeafSet;
-pub use machine::{Pastry, SPACE, TCP, UDP};
+pub use config::{Config, ConfigError, Fault, Liveness, PORT};
+pub use contact::{Contact, Generation, Versions};
+pub use counters::Counters;
+pub use machine::{Pastry, SPACE, TCP};
 pub use message::{
-    About, AppName, AppNameTooLong, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep,
-    RingTag, TablesSent, Testimony, Wanted,
+    About, AppName, AppNameTooLong, Body, Envelope, Failure, Message, MessageId, Outcome, PathStep, Report,
+    RingTag, TablesSent, Wanted,
 };
-pub use neighbourhood::Neighbourhood;
-pub use proximity::{Estimate, Score};
-pub use routing::{Avoid, Step};
-pub use routing_table::{Cell, Position, RoutingTable};
+pub use tables::{Avoid, Cell, LeafSet, Neighbourhood, Position, RoutingTable, Rtt, Score, Step};
+pub use transport::UDP;
 pub use wire::{decode, encode};
 
 use crate::id::Id;
@@ -145,7 +141,10 @@ use crate::machine::Machine;
 /// What the application may ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send a message to the owner of a key (N-6). The reply tells what became of it.
+    /// Send a message to the owner of a key (N-6). The reply is its [`Outcome`].
+    ///
+    /// The message is sent again, over another path and under the same number, until its end is known or the deadline
+    /// has passed. So an application may see it more than once; [`Event::Delivered`] has its number and the attempt.
     Route {
         /// For which application.
         app: AppName,
@@ -153,29 +152,47 @@ pub enum Command {
         key: Id,
         /// What.
         payload: Vec<u8>,
-        /// How often to send it again, by another way, when no receipt comes. With 0 it is delivered at most once,
-        /// whatever happens. With more it is delivered again in one case: its owner died after delivering it.
-        retries: u8,
+        /// Whether there is one copy at a time. The origin then retransmits only after an attempt that certainly
+        /// reached no application. No application gets it twice, but [`Outcome::Unknown`] is more frequent.
+        once: bool,
+        /// Whether the application's answer is wanted.
+        wants_answer: bool,
+        /// The deadline for the outcome; [`Config::message_timeout`] if `None`.
+        deadline: Option<Duration>,
     },
-    /// Ask the owner of a key. The reply is the owner's answer. The question is put again by another way when no answer
-    /// comes, so an application may see it more than once; the answer is given at most once.
-    Ask {
-        /// Which application.
+    /// Send a message to one node, whatever keys it owns. If that node cannot be found, the message fails; else it is like
+    /// any other.
+    SendTo {
+        /// For which application.
         app: AppName,
-        /// Whose owner.
-        key: Id,
+        /// To which node.
+        node: Id,
         /// What.
         payload: Vec<u8>,
-        /// How often to ask again.
-        retries: u8,
+        /// As for [`Command::Route`].
+        once: bool,
+        /// As for [`Command::Route`].
+        wants_answer: bool,
+        /// As for [`Command::Route`].
+        deadline: Option<Duration>,
     },
-    /// Answer a question that came as [`Event::Delivered`].
-    Answer {
-        /// Its number there.
-        id: MessageId,
-        /// The answer.
-        payload: Vec<u8>,
+    /// The nodes closest to a key, closest first: those that would own it one after the other.
+    Replicas {
+        /// Which key.
+        key: Id,
+        /// How many.
+        count: usize,
     },
+    /// The node that a message to a key would go to now.
+    NextHop {
+        /// Which key.
+        key: Id,
+    },
+    /// The keys that this node owns.
+    OwnedRange,
+    /// What applications decided about messages that came as [`Event::Delivered`]. The reply says how many of them were
+    /// open.
+    Settle(Vec<(MessageId, Verdict)>),
     /// Find the owner of a key and the way there.
     Trace {
         /// Which key.
@@ -183,14 +200,16 @@ pub enum Command {
     },
     /// Tell about all tables.
     Tables,
-    /// Run an application of this name from now on.
+    /// Serve an application of this name from now on: its messages come as [`Event::Delivered`]. It has one server; for a
+    /// second one the reply is [`Reply::AlreadyServed`].
     Register(AppName),
-    /// Run it no longer.
+    /// Serve it no longer. An [`Application`] of that name inside the machine stays.
     Unregister(AppName),
-    /// Join through this address, if not in a ring yet; else look there for nodes of this ring that are not known here.
+    /// Join through this address. A node that has joined searches there for unknown nodes of its ring.
     Join(SocketAddr),
-    /// `members`: this node lives, and its `route` listens there. Say it of every member when it joins, returns or
-    /// moves. A node that has not joined yet joins through it; else it is asked, and gets the seats it deserves.
+    /// `members`: this node is alive, and its `route` listens at this address. Give it for every member that joins,
+    /// returns or moves. A node that has not joined joins through it. Otherwise it is probed, and inserted into the
+    /// tables that it fits.
     MemberAlive {
         /// Which node.
         id: Id,
@@ -201,64 +220,63 @@ pub enum Command {
     MemberSuspected(Id),
     /// `members`: it is not failing after all. Messages go through it again.
     MemberRecovered(Id),
-    /// `members`: this node has failed. It loses its seats, and they are filled anew.
+    /// `members`: this node has failed. It is removed from all tables, and they are repaired.
     MemberFailed(Id),
-    /// `members`: this node has left. It loses its seats, and they are filled anew.
+    /// `members`: this node has left. It is removed from all tables, and they are repaired.
     MemberLeft(Id),
     /// `members`: a round trip to this node took so long.
     MemberRtt {
         /// Which node.
         id: Id,
-        /// Where its `route` listens: if it is nearer than who has its seat, it is asked there.
+        /// The address of its `route`. A node that is nearer than the entry of its cell is probed there.
         addr: SocketAddr,
         /// How long.
         rtt: Duration,
     },
 }
 
+impl Command {
+    /// A message that is sent until its end is known, without an answer, within the default deadline.
+    #[must_use]
+    pub fn route(app: AppName, key: Id, payload: Vec<u8>) -> Self {
+        Self::Route { app, key, payload, once: false, wants_answer: false, deadline: None }
+    }
+}
+
 /// What the application gets for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The message was delivered.
-    Delivered {
-        /// Where.
-        by: Contact,
-        /// After how many steps.
-        hops: u8,
+    /// How a message ended.
+    Outcome(Outcome),
+    /// How many of the messages that were settled were open. The others had been settled, or their origins wait no
+    /// longer.
+    Settled {
+        /// How many.
+        open: usize,
     },
-    /// The message was certainly not delivered.
-    Failed {
-        /// Why.
-        reason: Failure,
-    },
-    /// Whether the message was delivered is not known.
-    Unknown,
-    /// The answer to a question.
-    Answered {
-        /// Who answers.
-        by: Contact,
-        /// After how many steps the question was there.
-        hops: u8,
-        /// The answer.
-        payload: Vec<u8>,
-    },
+    /// The nodes closest to a key, closest first; `None` if the leaf set does not reach so far: ask a node that is closer.
+    Replicas(Option<Vec<Contact>>),
+    /// The next node towards a key; `None` if this node owns it.
+    NextHop(Option<Contact>),
+    /// The keys that this node owns.
+    OwnedRange(KeyRange),
     /// The way to a key; its owner is the last step.
     Path(Vec<PathStep>),
     /// All tables.
     Tables(Box<Tables>),
     /// It is done.
     Done,
+    /// The application has a server already.
+    AlreadyServed,
     /// There is no room: as many messages under way as the configuration allows.
     Full,
     /// The message is longer than the configuration allows.
     TooLong,
-    /// That question is not open: it was answered, or nobody waits any more.
-    NoSuchQuestion,
     /// The node is stopping.
     Stopping,
 }
 
-/// What the application is told unasked.
+/// The events of `route`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -274,22 +292,27 @@ pub enum Event {
     },
     /// A living node has the same id (PA-22). Give this one another id.
     IdTaken,
-    /// A message arrived at this node, the owner of its key (N-7).
+    /// A message arrived at this node, the owner of its key (N-7). Unless it is settled already, the application answers
+    /// with [`Command::Settle`]; until then the origin waits.
     Delivered {
-        /// Its number; for [`Command::Answer`].
+        /// Its number; for [`Command::Settle`].
         id: MessageId,
+        /// Which attempt this is, from 0. A later one may be a repetition of a message that the application has seen.
+        attempt: u16,
+        /// Who sent it.
+        origin: Contact,
         /// For which application.
         app: AppName,
         /// Its key.
         key: Id,
-        /// Who sent it.
-        origin: Contact,
         /// What.
         payload: Vec<u8>,
-        /// After how many steps.
+        /// After how many hops.
         hops: u8,
-        /// Whether the sender waits for an answer.
-        ask: bool,
+        /// Whether the sender wants an answer.
+        wants_answer: bool,
+        /// Whether [`Application::deliver`] has settled it.
+        is_settled: bool,
     },
     /// The leaf set changed (N-9); all changes of one moment together (PA-38).
     LeafSetChanged {
@@ -297,17 +320,22 @@ pub enum Event {
         clockwise: Vec<Contact>,
         /// As it is now: counter-clockwise, nearest first.
         counter_clockwise: Vec<Contact>,
-        /// Who is new in it.
-        added: Vec<Id>,
-        /// Who is no longer in it.
-        removed: Vec<Id>,
+        /// Nodes that are new in it. A node that restarted is removed in its old generation and added in the new one.
+        added: Vec<Contact>,
+        /// Nodes that are no longer in it.
+        removed: Vec<Contact>,
     },
-    /// A node that had a seat does not answer any more.
+    /// An established connection to a known node broke: what was sent over it may be lost.
+    ConnectionBroken {
+        /// Which node.
+        contact: Contact,
+    },
+    /// A node with a table entry no longer answers.
     PeerFailed {
         /// Which.
         contact: Contact,
     },
-    /// A node that had a seat said that it leaves.
+    /// A node with a table entry announced that it leaves.
     PeerLeft {
         /// Which.
         contact: Contact,
@@ -333,7 +361,7 @@ pub struct Tables {
     pub neighbourhood: Vec<PeerStatus>,
 }
 
-/// A node with a seat, for people.
+/// A node with a table entry, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerStatus {
     /// Who and where.
@@ -356,16 +384,67 @@ pub struct CellStatus {
     pub peer: PeerStatus,
 }
 
-/// What an application decides about messages that pass (N-8). It is called inside the machine, so it must be quick
-/// and may not wait.
-pub trait Application: Send + Sync {
-    /// Called at every node on the way, the first and the last included, before the message goes on.
-    fn forward(&self, passing: &Passing<'_>) -> Verdict;
+/// A range of keys on the ring, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyRange {
+    /// The first key.
+    pub first: Id,
+    /// The last key, clockwise of it.
+    pub last: Id,
 }
 
-/// A message about to go on.
+impl KeyRange {
+    /// Whether a key is in it.
+    #[must_use]
+    pub fn contains(self, key: Id) -> bool {
+        key.is_between(self.first, self.last)
+    }
+}
+
+/// What an application decides about a message that was delivered to it (PD-6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has it: the message is delivered.
+    Accept,
+    /// The same, with an answer for the sender if it wants one.
+    Answer(Vec<u8>),
+    /// It has stored it and will handle it later. The application recognises a repetition by its number.
+    Keep,
+    /// It does not want it. The sender gets the reason, of which [`Report::REASON_BYTES_MAX`] bytes are kept.
+    Refuse(String),
+    /// It cannot take it now. The sender tries again after this time, until its deadline.
+    Busy(Duration),
+}
+
+/// An application inside the machine. It is called in the middle of the work, so it must be quick and may not wait.
+pub trait Application: Send + Sync {
+    /// Called at every node on the path, the first and the last included, before the message goes on (N-8); also each
+    /// time it is sent again or takes another path.
+    fn forward(&self, passing: &Passing<'_>) -> Forward {
+        let _ = passing;
+        Forward::Continue
+    }
+
+    /// What [`Application::forward`] chose is impossible: the message continues as if it had not been changed.
+    fn forward_failed(&self, passing: &Passing<'_>, error: ForwardError) {
+        let _ = (passing, error);
+    }
+
+    /// Called at the owner of the key. A verdict settles the message at once, and the receipt goes with the
+    /// acknowledgement; `None` leaves it open until [`Command::Settle`].
+    fn deliver(&self, arrived: &Passing<'_>) -> Option<Verdict> {
+        let _ = arrived;
+        None
+    }
+}
+
+/// A message at a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Passing<'a> {
+    /// Its number.
+    pub id: MessageId,
+    /// Which attempt, from 0.
+    pub attempt: u16,
     /// Which application it is for.
     pub app: &'a AppName,
     /// Its key.
@@ -374,19 +453,37 @@ pub struct Passing<'a> {
     pub origin: Contact,
     /// What it is.
     pub payload: &'a [u8],
+    /// How many hops it has taken.
+    pub hops: u8,
+    /// Whether the sender wants an answer.
+    pub wants_answer: bool,
     /// Where it would go next; `None` if it would be delivered here.
     pub next: Option<Id>,
 }
 
 /// What becomes of a message that passes (PA-37).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on as it is.
-    Forward,
-    /// It goes on with this content.
-    Rewrite(Vec<u8>),
-    /// It goes to this node next. If that is not known here, it goes on as it is.
-    Redirect(Id),
+pub enum Forward {
+    /// It continues as it is.
+    Continue,
+    /// It continues, changed.
+    Change {
+        /// Its new content, if that changes.
+        payload: Option<Vec<u8>>,
+        /// The node it goes to next, if that changes. The own id delivers it here.
+        next: Option<Id>,
+    },
     /// It ends here; its sender learns that it was stopped.
     Stop,
+}
+
+/// Why a choice of [`Application::forward`] is impossible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForwardError {
+    /// The chosen next node is in none of this node's tables.
+    #[error("{0} is in none of this node's tables: choose a node of them")]
+    UnknownNode(Id),
+    /// The new content is longer than the configuration allows.
+    #[error("the new content has {0} bytes, more than a message may have: shorten it")]
+    TooLong(usize),
 }

@@ -5,17 +5,16 @@
 //!
 //! | type | bytes |
 //! |---|---|
-//! | contact | id 16, incarnation 8, address |
+//! | contact | id 16, generation 8, address |
 //! | address | family 4 or 6 as one byte, 4 or 16 bytes, port 2 |
 //! | versions | leaf set 4, routing table 4, neighbourhood set 4 |
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::clocks::{Clock, Sent};
-use super::contact::{Contact, Incarnation, Versions};
+use super::contact::{Contact, Generation, Versions};
 use super::message::{
-    About, AppName, Body, Copies, Envelope, Failure, Message, MessageId, Outcome, PathStep, RingTag,
-    TablesSent, Testimony, Wanted,
+    About, AppName, Body, Envelope, Failure, Message, MessageId, PathStep, Report, RingTag, TablesSent,
+    Wanted,
 };
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
@@ -30,16 +29,13 @@ mod kind {
     pub(super) const ACK: u8 = 4;
     pub(super) const NACK: u8 = 5;
     pub(super) const RECEIPT: u8 = 6;
-    pub(super) const ANSWER: u8 = 7;
-    pub(super) const STATE_REQUEST: u8 = 8;
-    pub(super) const STATE: u8 = 9;
-    pub(super) const ANNOUNCE: u8 = 10;
-    pub(super) const WELCOME: u8 = 11;
-    pub(super) const EXIT: u8 = 12;
-    pub(super) const SUSPECT: u8 = 13;
-    pub(super) const REFUSE: u8 = 14;
-    pub(super) const INQUIRE: u8 = 15;
-    pub(super) const TESTIFY: u8 = 16;
+    pub(super) const STATE_REQUEST: u8 = 7;
+    pub(super) const STATE: u8 = 8;
+    pub(super) const ANNOUNCE: u8 = 9;
+    pub(super) const WELCOME: u8 = 10;
+    pub(super) const EXIT: u8 = 11;
+    pub(super) const SUSPECT: u8 = 12;
+    pub(super) const REFUSE: u8 = 13;
 }
 
 /// Appends the bytes of a message.
@@ -57,18 +53,16 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
             w.u64(*nonce);
             put_contact(w, from);
         }
-        Message::Pong { ring, nonce, from, leaf_set_version, clock } => {
+        Message::Pong { ring, nonce, from, leaf_set_version } => {
             w.u8(kind::PONG);
             w.u64(ring.0);
             w.u64(*nonce);
             put_contact(w, from);
             w.u32(*leaf_set_version);
-            w.u64(clock.0);
         }
-        Message::Route { transmission, sent, envelope } => put_route(w, *transmission, *sent, envelope),
-        Message::Ack { clock, transmissions, delivered } => {
+        Message::Route { transmission, envelope } => put_route(w, *transmission, envelope),
+        Message::Ack { transmissions, delivered } => {
             w.u8(kind::ACK);
-            w.u64(clock.0);
             w.u16(transmissions.len() as u16);
             transmissions.iter().for_each(|transmission| w.u64(*transmission));
             w.u16(delivered.len() as u16);
@@ -78,28 +72,21 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
             w.u8(kind::NACK);
             w.u64(*transmission);
         }
-        Message::Receipt { id, outcome, hops, path } => {
+        Message::Receipt { id, attempt, hops, report } => {
             w.u8(kind::RECEIPT);
             w.u128(id.0);
-            put_outcome(w, outcome);
+            w.u16(*attempt);
             w.u8(*hops);
-            put_path(w, path);
-        }
-        Message::Answer { id, hops, from, payload } => {
-            w.u8(kind::ANSWER);
-            w.u128(id.0);
-            w.u8(*hops);
-            put_contact(w, from);
-            w.bytes(payload);
+            put_report(w, report);
         }
         other => put_upkeep(w, other),
     }
 }
 
 /// Appends the bytes of a [`Message::Route`], without one.
-pub(super) fn encode_route(transmission: u64, sent: Option<Sent>, envelope: &Envelope, w: &mut Writer<'_>) {
+pub(super) fn encode_route(transmission: u64, envelope: &Envelope, w: &mut Writer<'_>) {
     w.u8(VERSION);
-    put_route(w, transmission, sent, envelope);
+    put_route(w, transmission, envelope);
 }
 
 /// The messages that keep the tables.
@@ -116,12 +103,13 @@ fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
             put_versions(w, versions);
             put_tables(w, tables);
         }
-        Message::Announce { seen, versions, tables } => {
+        Message::Announce { seen, wants_welcome, versions, tables } => {
             w.u8(kind::ANNOUNCE);
             w.u8(u8::from(seen.is_some()));
             if let Some(seen) = seen {
                 put_versions(w, seen);
             }
+            w.u8(u8::from(*wants_welcome));
             put_versions(w, versions);
             put_tables(w, tables);
         }
@@ -134,39 +122,25 @@ fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
             w.u128(id.number());
         }
         Message::Refuse => w.u8(kind::REFUSE),
-        Message::Inquire { id, key, age_micros } => {
-            w.u8(kind::INQUIRE);
-            w.u128(id.0);
-            w.u128(key.number());
-            w.u32(*age_micros);
-        }
-        Message::Testify { id, testimony } => {
-            w.u8(kind::TESTIFY);
-            w.u128(id.0);
-            w.u8(*testimony as u8);
-        }
         _ => w.u8(kind::EXIT),
     }
 }
 
-fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope: &Envelope) {
-    let mut bytes = [0; 58];
+fn put_route(w: &mut Writer<'_>, transmission: u64, envelope: &Envelope) {
+    let mut bytes = [0; 43];
     bytes[0] = kind::ROUTE;
     bytes[1..9].copy_from_slice(&transmission.to_be_bytes());
-    bytes[9..17].copy_from_slice(&sent.map_or(0, |sent| sent.clock.0).to_be_bytes());
-    bytes[17..21].copy_from_slice(&sent.map_or(0, |sent| sent.patience_micros).to_be_bytes());
-    bytes[21..25].copy_from_slice(&sent.map_or(0, |sent| sent.age_micros).to_be_bytes());
-    bytes[25..41].copy_from_slice(&envelope.id.0.to_be_bytes());
-    bytes[41] = envelope.attempt;
-    bytes[42..].copy_from_slice(&envelope.key.number().to_be_bytes());
+    bytes[9..25].copy_from_slice(&envelope.id.0.to_be_bytes());
+    bytes[25..27].copy_from_slice(&envelope.attempt.to_be_bytes());
+    bytes[27..].copy_from_slice(&envelope.key.number().to_be_bytes());
     w.bytes(&bytes);
     put_contact(w, &envelope.origin);
-    w.bytes(&[envelope.ttl, envelope.hops, envelope.copies as u8, envelope.doubted.len() as u8]);
-    envelope.doubted.iter().for_each(|id| w.u128(id.number()));
+    w.bytes(&[u8::from(envelope.to_node), envelope.ttl, envelope.hops]);
+    w.u32(envelope.lifetime_millis);
     match &envelope.body {
         Body::Join => w.u8(0),
-        Body::App { app, ask, payload } => {
-            w.u8(if *ask { 2 } else { 1 });
+        Body::App { app, wants_answer, payload } => {
+            w.u8(if *wants_answer { 2 } else { 1 });
             w.u8(app.as_str().len() as u8);
             w.bytes(app.as_str().as_bytes());
             w.bytes(payload);
@@ -178,18 +152,39 @@ fn put_route(w: &mut Writer<'_>, transmission: u64, sent: Option<Sent>, envelope
     }
 }
 
-fn put_outcome(w: &mut Writer<'_>, outcome: &Outcome) {
-    match outcome {
-        Outcome::Delivered { by } => {
-            w.u8(0);
-            put_contact(w, by);
-        }
-        Outcome::Failed { reason } => {
+fn put_report(w: &mut Writer<'_>, report: &Report) {
+    match report {
+        Report::Delivered { answer: None } => w.u8(0),
+        Report::Delivered { answer: Some(answer) } => {
             w.u8(1);
-            w.u8(*reason as u8);
+            w.bytes(answer);
         }
-        Outcome::Unknown => w.u8(2),
+        Report::Traced { path } => {
+            w.u8(2);
+            put_path(w, path);
+        }
+        Report::Refused { reason } => {
+            w.u8(3);
+            let reason = &reason[..cut(reason, Report::REASON_BYTES_MAX)];
+            w.u8(reason.len() as u8);
+            w.bytes(reason.as_bytes());
+        }
+        Report::Failed { why } => {
+            w.u8(4);
+            w.u8(*why as u8);
+        }
+        Report::Busy { after_millis } => {
+            w.u8(5);
+            w.u32(*after_millis);
+        }
+        Report::Lost => w.u8(6),
+        Report::Kept => w.u8(7),
     }
+}
+
+/// Where to cut a text so that at most `bytes_max` bytes of whole characters are left.
+fn cut(text: &str, bytes_max: usize) -> usize {
+    (0..=bytes_max.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
 fn put_about(w: &mut Writer<'_>, about: &About) {
@@ -224,6 +219,8 @@ fn put_tables(w: &mut Writer<'_>, tables: &TablesSent) {
         w.u16(list.len() as u16);
         list.iter().for_each(|contact| put_contact(w, contact));
     }
+    w.u16(tables.rtts_micros.len() as u16);
+    tables.rtts_micros.iter().for_each(|rtt| w.u32(*rtt));
 }
 
 fn put_path(w: &mut Writer<'_>, path: &[PathStep]) {
@@ -244,7 +241,7 @@ fn put_contact(w: &mut Writer<'_>, contact: &Contact) {
     // Put together first: contacts are in most messages, and one long piece costs less than six short ones.
     let mut bytes = [0; 43];
     bytes[..16].copy_from_slice(&contact.id.number().to_be_bytes());
-    bytes[16..24].copy_from_slice(&contact.incarnation.0.to_be_bytes());
+    bytes[16..24].copy_from_slice(&contact.generation.0.to_be_bytes());
     let port = contact.addr.port().to_be_bytes();
     match contact.addr.ip() {
         IpAddr::V4(ip) => {
@@ -280,57 +277,34 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
             nonce: r.u64()?,
             from: contact(r)?,
             leaf_set_version: r.u32()?,
-            clock: Clock(r.u64()?),
         },
-        kind::ROUTE => Message::Route { transmission: r.u64()?, sent: sent(r)?, envelope: envelope(r)? },
-        kind::ACK => {
-            let (clock, transmissions) = (Clock(r.u64()?), numbers(r, Reader::u64)?);
-            Message::Ack { clock, transmissions, delivered: numbers(r, |r| r.u128().map(MessageId))? }
-        }
+        kind::ROUTE => Message::Route { transmission: r.u64()?, envelope: envelope(r)? },
+        kind::ACK => Message::Ack {
+            transmissions: numbers(r, Reader::u64)?,
+            delivered: numbers(r, |r| r.u128().map(MessageId))?,
+        },
         kind::NACK => Message::Nack { transmission: r.u64()? },
-        kind::RECEIPT => {
-            Message::Receipt { id: MessageId(r.u128()?), outcome: outcome(r)?, hops: r.u8()?, path: path(r)? }
-        }
-        kind::ANSWER => Message::Answer {
+        kind::RECEIPT => Message::Receipt {
             id: MessageId(r.u128()?),
+            attempt: r.u16()?,
             hops: r.u8()?,
-            from: contact(r)?,
-            payload: r.take_rest().to_vec(),
+            report: report(r)?,
         },
         kind::STATE_REQUEST => Message::StateRequest { token: r.u32()?, wanted: wanted(r)? },
         kind::STATE => Message::State { about: about(r)?, versions: versions(r)?, tables: tables(r)? },
         kind::ANNOUNCE => {
             let seen = if flag(r, "seen")? { Some(versions(r)?) } else { None };
-            Message::Announce { seen, versions: versions(r)?, tables: tables(r)? }
+            let wants_welcome = flag(r, "wants_welcome")?;
+            Message::Announce { seen, wants_welcome, versions: versions(r)?, tables: tables(r)? }
         }
         kind::WELCOME => Message::Welcome { versions: versions(r)? },
         kind::EXIT => Message::Exit,
         kind::SUSPECT => Message::Suspect { id: Id::new(r.u128()?) },
         kind::REFUSE => Message::Refuse,
-        kind::INQUIRE => {
-            let (id, key) = (MessageId(r.u128()?), Id::new(r.u128()?));
-            Message::Inquire { id, key, age_micros: r.u32()? }
-        }
-        kind::TESTIFY => {
-            let (id, byte) = (MessageId(r.u128()?), usize::from(r.u8()?));
-            let testimony = *Testimony::ALL.get(byte).ok_or(DecodeError::Field("testimony"))?;
-            Message::Testify { id, testimony }
-        }
         _ => return Err(DecodeError::Kind),
     };
     reader.finish()?;
     Ok(message)
-}
-
-/// Zeros say that the sender cannot tell.
-fn sent(r: &mut Reader<'_>) -> Result<Option<Sent>, DecodeError> {
-    match (r.u64()?, r.u32()?, r.u32()?) {
-        (0, 0, 0) => Ok(None),
-        (0, ..) => Err(DecodeError::Field("sent")),
-        (clock, patience_micros, age_micros) => {
-            Ok(Some(Sent { clock: Clock(clock), patience_micros, age_micros }))
-        }
-    }
 }
 
 fn numbers<'a, T>(
@@ -343,22 +317,15 @@ fn numbers<'a, T>(
 fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {
     Ok(Envelope {
         id: MessageId(r.u128()?),
-        attempt: r.u8()?,
+        attempt: r.u16()?,
         key: Id::new(r.u128()?),
         origin: contact(r)?,
+        to_node: flag(r, "to node")?,
         ttl: r.u8()?,
         hops: r.u8()?,
-        copies: *Copies::ALL.get(usize::from(r.u8()?)).ok_or(DecodeError::Field("copies"))?,
-        doubted: doubted(r)?,
+        lifetime_millis: r.u32()?,
         body: body(r)?,
     })
-}
-
-fn doubted(r: &mut Reader<'_>) -> Result<Vec<Id>, DecodeError> {
-    match usize::from(r.u8()?) {
-        count if count > Envelope::DOUBTED_MAX => Err(DecodeError::Limit("doubted")),
-        count => (0..count).map(|_| r.u128().map(Id::new)).collect(),
-    }
 }
 
 fn body(r: &mut Reader<'_>) -> Result<Body, DecodeError> {
@@ -369,23 +336,32 @@ fn body(r: &mut Reader<'_>) -> Result<Body, DecodeError> {
             let name =
                 core::str::from_utf8(r.bytes(length)?).map_err(|_| DecodeError::Field("application"))?;
             let app = AppName::new(name).map_err(|_| DecodeError::Limit("application"))?;
-            Ok(Body::App { app, ask: kind == 2, payload: r.take_rest().to_vec() })
+            Ok(Body::App { app, wants_answer: kind == 2, payload: r.take_rest().to_vec().into() })
         }
         3 => Ok(Body::Trace { path: path(r)? }),
         _ => Err(DecodeError::Field("body")),
     }
 }
 
-fn outcome(r: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
-    match r.u8()? {
-        0 => Ok(Outcome::Delivered { by: contact(r)? }),
-        1 => {
-            let reason = Failure::ALL.get(usize::from(r.u8()?)).ok_or(DecodeError::Field("failure"))?;
-            Ok(Outcome::Failed { reason: *reason })
+fn report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
+    Ok(match r.u8()? {
+        0 => Report::Delivered { answer: None },
+        1 => Report::Delivered { answer: Some(r.take_rest().to_vec().into()) },
+        2 => Report::Traced { path: path(r)? },
+        3 => {
+            let length = usize::from(r.u8()?);
+            let reason = core::str::from_utf8(r.bytes(length)?).map_err(|_| DecodeError::Field("reason"))?;
+            Report::Refused { reason: reason.to_owned() }
         }
-        2 => Ok(Outcome::Unknown),
-        _ => Err(DecodeError::Field("outcome")),
-    }
+        4 => {
+            let why = Failure::ALL.get(usize::from(r.u8()?)).ok_or(DecodeError::Field("failure"))?;
+            Report::Failed { why: *why }
+        }
+        5 => Report::Busy { after_millis: r.u32()? },
+        6 => Report::Lost,
+        7 => Report::Kept,
+        _ => return Err(DecodeError::Field("report")),
+    })
 }
 
 fn about(r: &mut Reader<'_>) -> Result<About, DecodeError> {
@@ -407,7 +383,9 @@ fn wanted(r: &mut Reader<'_>) -> Result<Wanted, DecodeError> {
 }
 
 fn tables(r: &mut Reader<'_>) -> Result<TablesSent, DecodeError> {
-    Ok(TablesSent { leaf_set: contacts(r)?, routing_table: contacts(r)?, neighbourhood: contacts(r)? })
+    let (leaf_set, routing_table, neighbourhood) = (contacts(r)?, contacts(r)?, contacts(r)?);
+    let rtts_micros = (0..r.u16()?).map(|_| r.u32()).collect::<Result<_, _>>()?;
+    Ok(TablesSent { leaf_set, routing_table, neighbourhood, rtts_micros })
 }
 
 fn contacts(r: &mut Reader<'_>) -> Result<Vec<Contact>, DecodeError> {
@@ -430,7 +408,7 @@ fn versions(r: &mut Reader<'_>) -> Result<Versions, DecodeError> {
 }
 
 fn contact(r: &mut Reader<'_>) -> Result<Contact, DecodeError> {
-    let (id, incarnation) = (Id::new(r.u128()?), Incarnation(r.u64()?));
+    let (id, generation) = (Id::new(r.u128()?), Generation(r.u64()?));
     let ip = match r.u8()? {
         4 => IpAddr::from(r.array::<4>()?),
         6 => IpAddr::from(r.array::<16>()?),
@@ -440,7 +418,7 @@ fn contact(r: &mut Reader<'_>) -> Result<Contact, DecodeError> {
     if port == 0 || ip.is_unspecified() || ip.is_multicast() {
         return Err(DecodeError::Field("address"));
     }
-    Ok(Contact { id, addr: SocketAddr::new(ip, port), incarnation })
+    Ok(Contact { id, addr: SocketAddr::new(ip, port), generation })
 }
 
 fn flag(r: &mut Reader<'_>, name: &'static str) -> Result<bool, DecodeError> {

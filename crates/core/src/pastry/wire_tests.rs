@@ -33,9 +33,9 @@ fn the_bytes_are_those_of_the_vectors() {
 fn any_contact() -> impl Strategy<Value = Contact> {
     let ip = prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from)];
     let usable = ip.prop_filter("an address of one host", |ip| !ip.is_unspecified() && !ip.is_multicast());
-    (any::<u128>(), any::<u64>(), usable, 1u16..).prop_map(|(id, incarnation, ip, port)| Contact {
+    (any::<u128>(), any::<u64>(), usable, 1u16..).prop_map(|(id, generation, ip, port)| Contact {
         id: Id::new(id),
-        incarnation: Incarnation(incarnation),
+        generation: Generation(generation),
         addr: SocketAddr::new(ip, port),
     })
 }
@@ -53,9 +53,15 @@ fn any_versions() -> impl Strategy<Value = Versions> {
 }
 
 fn any_tables() -> impl Strategy<Value = TablesSent> {
-    (any_contacts(), any_contacts(), any_contacts()).prop_map(|(leaf_set, routing_table, neighbourhood)| {
-        TablesSent { leaf_set, routing_table, neighbourhood }
-    })
+    let rtts = proptest::collection::vec(any::<u32>(), 0..4);
+    (any_contacts(), any_contacts(), any_contacts(), rtts).prop_map(
+        |(leaf_set, routing_table, neighbourhood, rtts_micros)| TablesSent {
+            leaf_set,
+            routing_table,
+            neighbourhood,
+            rtts_micros,
+        },
+    )
 }
 
 fn any_path() -> impl Strategy<Value = Vec<PathStep>> {
@@ -68,36 +74,40 @@ fn any_body() -> impl Strategy<Value = Body> {
     prop_oneof![
         Just(Body::Join),
         any_path().prop_map(|path| Body::Trace { path }),
-        ("[a-zé]{0,20}", any::<bool>(), payload).prop_map(|(app, ask, payload)| Body::App {
+        ("[a-zé]{0,20}", any::<bool>(), payload).prop_map(|(app, wants_answer, payload)| Body::App {
             app: AppName::new(app).unwrap(),
-            ask,
-            payload
+            wants_answer,
+            payload: payload.into()
         }),
     ]
 }
 
 fn any_envelope() -> impl Strategy<Value = Envelope> {
-    let numbers = (any::<u128>(), any::<u8>(), any::<u128>(), any::<u8>(), any::<u8>(), 0..3_usize);
-    let doubted = proptest::collection::vec(any::<u128>().prop_map(Id::new), 0..=Envelope::DOUBTED_MAX);
-    let parts = (numbers, any_contact(), doubted, any_body());
-    parts.prop_map(|((id, attempt, key, ttl, hops, copies), origin, doubted, body)| Envelope {
+    let numbers = (any::<u128>(), any::<u16>(), any::<u128>(), any::<u8>(), any::<u8>(), any::<u32>());
+    let parts = (numbers, any_contact(), any::<bool>(), any_body());
+    parts.prop_map(|((id, attempt, key, ttl, hops, lifetime_millis), origin, to_node, body)| Envelope {
         id: MessageId(id),
         attempt,
         key: Id::new(key),
+        to_node,
         origin,
         ttl,
         hops,
-        copies: Copies::ALL[copies],
-        doubted,
+        lifetime_millis,
         body,
     })
 }
 
-fn any_outcome() -> impl Strategy<Value = Outcome> {
+fn any_report() -> impl Strategy<Value = Report> {
+    let answer = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..50));
     prop_oneof![
-        any_contact().prop_map(|by| Outcome::Delivered { by }),
-        (0..Failure::ALL.len()).prop_map(|at| Outcome::Failed { reason: Failure::ALL[at] }),
-        Just(Outcome::Unknown),
+        answer.prop_map(|answer| Report::Delivered { answer: answer.map(Into::into) }),
+        Just(Report::Kept),
+        any_path().prop_map(|path| Report::Traced { path }),
+        "[a-zé]{0,20}".prop_map(|reason| Report::Refused { reason }),
+        (0..Failure::ALL.len()).prop_map(|at| Report::Failed { why: Failure::ALL[at] }),
+        any::<u32>().prop_map(|after_millis| Report::Busy { after_millis }),
+        Just(Report::Lost),
     ]
 }
 
@@ -118,14 +128,7 @@ fn any_about() -> impl Strategy<Value = About> {
     ]
 }
 
-fn any_sent() -> impl Strategy<Value = Option<Sent>> {
-    proptest::option::of((1u64.., any::<u32>(), any::<u32>()).prop_map(
-        |(clock, patience_micros, age_micros)| Sent { clock: Clock(clock), patience_micros, age_micros },
-    ))
-}
-
 fn any_message() -> impl Strategy<Value = Message> {
-    let payload = proptest::collection::vec(any::<u8>(), 0..50);
     prop_oneof![
         (any::<u64>(), any_contact()).prop_map(|(ring, from)| Message::Hello { ring: RingTag(ring), from }),
         (any::<(u64, u64)>(), any_contact()).prop_map(|((ring, nonce), from)| Message::Ping {
@@ -133,24 +136,18 @@ fn any_message() -> impl Strategy<Value = Message> {
             nonce,
             from
         }),
-        (any::<(u64, u64, u32, u64)>(), any_contact()).prop_map(
-            |((ring, nonce, leaf_set_version, clock), from)| {
-                Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version, clock: Clock(clock) }
-            }
-        ),
-        (any::<u64>(), any_sent(), any_envelope())
-            .prop_map(|(transmission, sent, envelope)| Message::Route { transmission, sent, envelope }),
-        any::<(u64, Vec<u64>, Vec<u128>)>().prop_map(|(clock, transmissions, delivered)| Message::Ack {
-            clock: Clock(clock),
+        (any::<(u64, u64, u32)>(), any_contact()).prop_map(|((ring, nonce, leaf_set_version), from)| {
+            Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version }
+        }),
+        (any::<u64>(), any_envelope())
+            .prop_map(|(transmission, envelope)| Message::Route { transmission, envelope }),
+        any::<(Vec<u64>, Vec<u128>)>().prop_map(|(transmissions, delivered)| Message::Ack {
             transmissions,
             delivered: delivered.into_iter().map(MessageId).collect()
         }),
         any::<u64>().prop_map(|transmission| Message::Nack { transmission }),
-        (any::<(u128, u8)>(), any_outcome(), any_path()).prop_map(|((id, hops), outcome, path)| {
-            Message::Receipt { id: MessageId(id), outcome, hops, path }
-        }),
-        (any::<(u128, u8)>(), any_contact(), payload).prop_map(|((id, hops), from, payload)| {
-            Message::Answer { id: MessageId(id), hops, from, payload }
+        (any::<(u128, u16, u8)>(), any_report()).prop_map(|((id, attempt, hops), report)| {
+            Message::Receipt { id: MessageId(id), attempt, hops, report }
         }),
         (any::<u32>(), any_wanted()).prop_map(|(token, wanted)| Message::StateRequest { token, wanted }),
         (any_about(), any_versions(), any_tables()).prop_map(|(about, versions, tables)| Message::State {
@@ -158,19 +155,18 @@ fn any_message() -> impl Strategy<Value = Message> {
             versions,
             tables
         }),
-        (proptest::option::of(any_versions()), any_versions(), any_tables())
-            .prop_map(|(seen, versions, tables)| Message::Announce { seen, versions, tables }),
+        (proptest::option::of(any_versions()), any::<bool>(), any_versions(), any_tables()).prop_map(
+            |(seen, wants_welcome, versions, tables)| Message::Announce {
+                seen,
+                wants_welcome,
+                versions,
+                tables
+            }
+        ),
         any_versions().prop_map(|versions| Message::Welcome { versions }),
         Just(Message::Exit),
         any::<u128>().prop_map(|id| Message::Suspect { id: Id::new(id) }),
         Just(Message::Refuse),
-        any::<(u128, u128, u32)>().prop_map(|(id, key, age_micros)| Message::Inquire {
-            id: MessageId(id),
-            key: Id::new(key),
-            age_micros
-        }),
-        (any::<u128>(), 0..Testimony::ALL.len())
-            .prop_map(|(id, at)| Message::Testify { id: MessageId(id), testimony: Testimony::ALL[at] }),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! What can be set, and what cannot be set together.
+//! The settings, and the checks that they fit together.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};

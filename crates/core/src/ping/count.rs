@@ -76,7 +76,7 @@ impl Count {
         }
         self.stage = if value.is_ok() { Stage::Idle } else { Stage::Unreadable };
         self.kept = value.unwrap_or(0);
-        // What was answered while loading counts too.
+        // Pings that were answered while loading count too.
         self.value = self.value.saturating_add(self.kept);
         true
     }

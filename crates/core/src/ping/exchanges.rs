@@ -17,7 +17,7 @@ use crate::wire::DecodeError;
 /// How much is read before the FIN: a message, and one byte to see that there is more.
 pub(super) const CREDIT: usize = MESSAGE_BYTES + 1;
 
-/// What has been received on a stream so far.
+/// The bytes received on a stream so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Received {
     bytes: [u8; CREDIT],
@@ -64,6 +64,11 @@ pub(super) struct Exchanges {
 impl Exchanges {
     pub(super) fn new(timeout: Duration) -> Self {
         Self { asking: BTreeMap::new(), answering: BTreeMap::new(), opened: 0, timeout }
+    }
+
+    /// How long an answer over a stream may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// A number for a stream about to be opened.

@@ -30,7 +30,7 @@ pub const TCP: ListenerId = ListenerId::new(0);
 pub const SPACE: SpaceId = SpaceId::new(0);
 
 crate::counters! {
-    /// What a pinging node counts.
+    /// The counters of a pinging node.
     pub struct Counters {
         /// Pings sent.
         pings_sent,
@@ -110,7 +110,7 @@ impl Ping {
         })
     }
 
-    /// What it has counted so far.
+    /// The counters so far.
     #[must_use]
     pub fn counted(&self) -> Counters {
         self.counters
@@ -142,8 +142,8 @@ impl Ping {
                 self.counters.pings_skipped += 1;
             }
         }
-        // One interval after the round was due, not after it ran, so that being late does not add up; but a node
-        // that slept for an hour does not make up for the rounds it missed.
+        // The next round is due one interval after this one was due, not after it ran: lateness does not add up. After a
+        // long pause the missed rounds are skipped.
         let due = self.next_round.unwrap_or(now.mono) + self.interval;
         self.next_round = Some(if due > now.mono { due } else { now.mono + self.interval });
     }
@@ -350,7 +350,7 @@ impl Machine for Ping {
             StreamEvent::Finished => self.finished(now, stream, out)?,
             StreamEvent::Closed(_) => self.closed(stream, out),
             // Everything was written at once and fits any buffer: nothing waits for these.
-            StreamEvent::Connected { .. } | StreamEvent::Sent { .. } => {}
+            StreamEvent::Connected { .. } | StreamEvent::Sent { .. } | StreamEvent::Confirmed { .. } => {}
         }
         Ok(())
     }
@@ -444,6 +444,10 @@ impl Machine for Ping {
 
     fn counters(&self, visit: VisitCounter<'_>) {
         self.counters.visit(visit);
+    }
+
+    fn timescales(&self) -> Vec<(&'static str, Duration)> {
+        vec![("ping.interval", self.interval), ("ping.timeout", self.exchanges.timeout())]
     }
 }
 

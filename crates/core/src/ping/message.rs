@@ -1,17 +1,18 @@
-//! What the messages mean.
+//! The messages and their meaning.
 
 use serde::Serialize;
 
-/// What goes on the wire.
+/// A message on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum Message {
-    /// Are you there? Whoever gets it answers with a [`Message::Pong`] of the same number, in every state.
+    /// A question whether the receiver is alive. The receiver answers with a [`Message::Pong`] of the same number, in every
+    /// state.
     Ping {
-        /// The sender's number for it, never used twice in the sender's life.
+        /// The sender's number for it, never used twice by one process.
         sequence: u64,
     },
-    /// I am. It means something only to who sent the ping of that number to this very address and still waits.
+    /// The answer. It counts only at the node that sent the ping of that number to this very address and still waits.
     Pong {
         /// The number of the ping.
         sequence: u64,

@@ -1,9 +1,9 @@
 //! Ping: the smallest useful machine, and the template for a new protocol.
 //!
-//! A node sends every peer a [`Message::Ping`] now and then; the peer answers with a [`Message::Pong`]; the node
-//! knows who answers and how long it takes. Most pings go over a datagram, some over a stream. How many pings a
-//! node has ever answered is kept in the store, so that all parts of the contract are used once, each in its
-//! simplest form. `docs/spec/ping.md` has the clauses, numbered PI-n.
+//! A node sends every peer a [`Message::Ping`] at an interval, and the peer answers with a [`Message::Pong`]. So the
+//! node knows who answers, and the round-trip time. Most pings are datagrams, some go over a stream. The store keeps
+//! the number of answered pings. The machine thus uses every part of the contract once, in its simplest form.
+//! `docs/spec/ping.md` has the clauses, numbered PI-n.
 //!
 //! # The files, the same in every protocol
 //!
@@ -90,7 +90,7 @@ use crate::Machine;
 use crate::store::StoreFault;
 use crate::time::micros;
 
-/// What the application may ask.
+/// A command of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Ping this address once, peer or not.
@@ -104,13 +104,13 @@ pub enum Command {
     AddPeer(SocketAddr),
     /// No longer ping this address.
     RemovePeer(SocketAddr),
-    /// Tell about all peers.
+    /// Lists all peers.
     Peers,
-    /// Tell how many pings were ever answered.
+    /// Reads the count of pings that were ever answered.
     Count,
 }
 
-/// What the application gets for a command.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The ping was answered.
@@ -132,7 +132,7 @@ pub enum Reply {
     Stopping,
 }
 
-/// What the application is told unasked.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -168,12 +168,12 @@ pub enum Event {
     },
     /// The count of answered pings was read from the store.
     CountLoaded {
-        /// What it was.
+        /// The count.
         count: u64,
     },
     /// The count of answered pings is safe on disk.
     CountKept {
-        /// What it is.
+        /// The count.
         count: u64,
     },
     /// The count of answered pings could not be read or kept.

@@ -19,7 +19,7 @@ pub enum PeerState {
     Vanished,
 }
 
-/// What is known about a peer.
+/// The state of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerStatus {
     /// Where it is.

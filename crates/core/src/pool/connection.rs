@@ -1,12 +1,16 @@
-//! One connection: what waits to be written, and how much of it the kernel has.
+//! One connection: how far it has come, the messages that wait to be written, and how much of them the kernel has.
 
+use core::time::Duration;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use super::frame::{CHUNK_BYTES, HEADER_BYTES, Kind, Reader, header};
+use super::frame::{Arrived, CHUNK_BYTES, HEADER_BYTES, Kind, PROBE_BYTES, Probe, Reader, header};
+use super::health::{Health, Silence};
+use super::{Config, Expects};
 use crate::machine::Machine;
 use crate::outbox::Outbox;
+use crate::stream::Watch;
 use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::wire::DecodeError;
@@ -15,10 +19,22 @@ use crate::wire::DecodeError;
 const AHEAD_BYTES: usize = 4 * CHUNK_BYTES;
 /// How much a peer may send before more is granted.
 pub(super) const CREDIT_BYTES: usize = 4 * CHUNK_BYTES;
+/// How long a peer that cannot be connected to is tried after the last message for it.
+const REDIAL_FOR: Duration = Duration::from_secs(10);
+/// The longest pause before a connect that was refused is tried again.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// The longest that one connect is waited for. The kernel repeats its SYN after 1 s, so one goes out every second.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// The least time after which the driver gives up a stream whose bytes nobody acknowledges. Half of it is the interval of
+/// keep-alive probes, which are not to become traffic.
+const DEAD_AFTER_MIN: Duration = Duration::from_secs(4);
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// A connect failed, and the next is due later.
+    Pausing,
     /// Asked for, not there yet.
     Connecting,
     /// It stands, but the peer has not said who it is.
@@ -29,24 +45,68 @@ pub(super) enum Stage {
     Closing,
 }
 
+/// What is due on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// The pause is over: connect.
+    Connect,
+    /// The connect takes too long: abort it.
+    ConnectFailed,
+    /// Nobody uses it: finish it.
+    Idle,
+    /// It sends no greeting, does not read or does not end: abort it.
+    Hung,
+    /// The peer is silent.
+    Silence(Silence),
+}
+
+/// What came of the bytes of a connection.
+pub(super) struct Received<'a> {
+    /// The messages that they complete.
+    pub(super) messages: Vec<Cow<'a, [u8]>>,
+    /// Whether the connection was unresponsive until now.
+    pub(super) was_unresponsive: bool,
+    /// The round trip of a ping that they answer.
+    pub(super) rtt: Option<Duration>,
+}
+
+/// A message that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Queued {
+    bytes: Vec<u8>,
+    /// Since when, if it outlives failed connects.
+    kept_since: Option<Instant>,
+}
+
 /// A connection and its queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Connection<L> {
-    pub(super) stream: StreamId,
-    pub(super) stage: Stage,
+    stream: StreamId,
+    stage: Stage,
     /// Where the peer listens; of an accepted connection it is known once the peer has greeted, if it came from there.
-    pub(super) peer: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
     /// Whence it came, if the peer opened it.
-    pub(super) from: Option<IpAddr>,
+    from: Option<IpAddr>,
     /// What the peer's greeting said.
-    pub(super) label: Option<L>,
+    label: Option<L>,
     /// When it was last of use.
-    pub(super) used: Instant,
+    used: Instant,
+    /// When the connect began, or will.
+    connect_at: Instant,
+    /// How many connects to this peer failed in a row.
+    failures: u32,
+    health: Health,
+    /// After which time the driver gives it up.
+    dead_after: Duration,
+    /// Whether something was written before it stood that the peer must answer.
+    is_asked: bool,
+    /// Copies of the messages that were written before it stood and outlive failed connects.
+    early: Vec<Queued>,
     reader: Reader,
     /// Messages of one frame: they go first.
-    small: VecDeque<Vec<u8>>,
+    small: VecDeque<Queued>,
     /// Larger ones, the first of them written up to `large_at`.
-    large: VecDeque<Vec<u8>>,
+    large: VecDeque<Queued>,
     large_at: usize,
     queued_bytes: usize,
     /// Written, but not reported as taken.
@@ -55,17 +115,25 @@ pub(super) struct Connection<L> {
     credit_bytes: usize,
     /// Whether our direction was ended.
     fin: bool,
+    /// Whether it is kept until the kernel gives it up.
+    is_kept: bool,
 }
 
 impl<L> Connection<L> {
-    pub(super) fn new(stream: StreamId, stage: Stage, peer: Option<SocketAddr>, now: Instant) -> Self {
+    fn new(stream: StreamId, stage: Stage, now: Instant, srtt: Option<Duration>) -> Self {
         Self {
             stream,
             stage,
-            peer,
+            peer: None,
             from: None,
             label: None,
             used: now,
+            connect_at: now,
+            failures: 0,
+            health: Health::new(now, srtt),
+            dead_after: Duration::ZERO,
+            is_asked: false,
+            early: Vec::new(),
             reader: Reader::default(),
             small: VecDeque::new(),
             large: VecDeque::new(),
@@ -74,21 +142,143 @@ impl<L> Connection<L> {
             ahead_bytes: 0,
             credit_bytes: CREDIT_BYTES,
             fin: false,
+            is_kept: false,
         }
     }
 
-    /// Writes a message if nothing is in its way, else queues it.
-    pub(super) fn send<M: Machine>(&mut self, message: &[u8], out: &mut Outbox<'_, M>) {
-        self.queued_bytes += message.len();
-        if message.len() <= CHUNK_BYTES && self.small.is_empty() && self.ahead_bytes < AHEAD_BYTES {
-            return self.write(Kind::Whole, message, out);
+    /// A connection that a peer opened.
+    pub(super) fn accepted(stream: StreamId, from: IpAddr, now: Instant) -> Self {
+        Self { from: Some(from), ..Self::new(stream, Stage::Silent, now, None) }
+    }
+
+    /// A connection that is to be opened.
+    pub(super) fn dialed(stream: StreamId, to: SocketAddr, now: Instant, srtt: Option<Duration>) -> Self {
+        Self { peer: Some(to), ..Self::new(stream, Stage::Pausing, now, srtt) }
+    }
+
+    /// Keeps the connection until the kernel gives it up: a fault to build in.
+    pub(super) fn keep(&mut self, is_kept: bool) {
+        self.is_kept = is_kept;
+    }
+
+    /// The next attempt after a connect that failed, with the messages that outlive it; `None` if nobody wants it.
+    pub(super) fn next_attempt(
+        self,
+        stream: StreamId,
+        now: Instant,
+        kept_max: Duration,
+        refused: bool,
+    ) -> Option<Self> {
+        let peer = self.peer?;
+        let is_kept = |queued: &Queued| queued.kept_since.is_some_and(|since| now.since(since) < kept_max);
+        let mut next = Self::dialed(stream, peer, now, self.health.srtt());
+        let is_small = |queued: &Queued| queued.bytes.len() <= CHUNK_BYTES;
+        let all = self.early.into_iter().chain(self.small).chain(self.large).filter(is_kept);
+        (next.small, next.large) = all.partition(is_small);
+        next.queued_bytes = next.small.iter().chain(&next.large).map(|queued| queued.bytes.len()).sum();
+        next.used = self.used;
+        next.failures = self.failures.saturating_add(1);
+        if refused {
+            // Somebody said no at once: to ask at once again would say the same.
+            next.connect_at = now + next.doubling(next.health.quiet_max()).min(PAUSE_MAX);
         }
-        if message.len() <= CHUNK_BYTES {
-            self.small.push_back(message.to_vec());
+        (next.queued_bytes > 0 || now.since(next.used) < REDIAL_FOR).then_some(next)
+    }
+
+    /// Opens the stream: the greeting goes first, then what waits.
+    pub(super) fn connect<M: Machine>(
+        &mut self,
+        now: Instant,
+        bind: Option<IpAddr>,
+        greeting: &[u8],
+        out: &mut Outbox<'_, M>,
+    ) {
+        let Some(to) = self.peer else { return };
+        self.stage = Stage::Connecting;
+        self.connect_at = now;
+        out.open(self.stream, to, bind);
+        out.read(self.stream, CREDIT_BYTES);
+        self.send_greeting(greeting, out);
+        self.pump(out);
+    }
+
+    /// The stream stands.
+    pub(super) fn on_connected<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
+        self.stage = Stage::Open;
+        self.failures = 0;
+        self.used = now;
+        let rtt = now.since(self.connect_at);
+        self.health = Health::new(now, self.health.srtt());
+        self.health.sample(rtt);
+        self.health.wrote(now, self.ahead_bytes + self.queued_bytes, self.is_asked);
+        self.early = Vec::new();
+        self.watch(out);
+    }
+
+    /// The peer greeted on a connection that it opened: it is used for sending if it came from where `peer` is. A ping
+    /// behind our greeting measures it.
+    pub(super) fn on_greeted<M: Machine>(
+        &mut self,
+        (now, nonce): (Instant, u32),
+        label: L,
+        peer: SocketAddr,
+        greeting: &[u8],
+        out: &mut Outbox<'_, M>,
+    ) {
+        self.label = Some(label);
+        if self.stage != Stage::Silent {
+            return;
+        }
+        self.stage = Stage::Open;
+        self.watch(out);
+        if self.from == Some(peer.ip()) {
+            self.peer = Some(peer);
+            self.send_greeting(greeting, out);
+            self.ping(now, nonce, out);
+        }
+    }
+
+    /// Writes a message if nothing is in its way, else queues it. Returns whether the peer's silence counts from here.
+    pub(super) fn send<M: Machine>(
+        &mut self,
+        now: Instant,
+        message: &[u8],
+        expects: Expects,
+        out: &mut Outbox<'_, M>,
+    ) -> bool {
+        self.used = now;
+        let stands = self.stage == Stage::Open;
+        let starts = stands && self.health.wrote(now, message.len(), expects == Expects::Reply);
+        self.is_asked |= expects == Expects::Reply;
+        self.queued_bytes += message.len();
+        let is_small = message.len() <= CHUNK_BYTES;
+        if is_small && stands && self.small.is_empty() && self.ahead_bytes < AHEAD_BYTES {
+            self.write(Kind::Whole, message, out);
+            return starts;
+        }
+        let kept_since = (expects == Expects::Nothing).then_some(now);
+        let queued = Queued { bytes: message.to_vec(), kept_since };
+        if is_small {
+            self.small.push_back(queued)
         } else {
-            self.large.push_back(message.to_vec());
+            self.large.push_back(queued)
         }
         self.pump(out);
+        starts
+    }
+
+    /// Makes it unresponsive and asks the peer for a sign; whether that is new.
+    pub(super) fn mark_unresponsive<M: Machine>(
+        &mut self,
+        now: Instant,
+        nonce: u32,
+        out: &mut Outbox<'_, M>,
+    ) -> bool {
+        let is_new = self.stage == Stage::Open && self.health.mark_unresponsive(now);
+        if is_new {
+            self.ping(now, nonce, out);
+        }
+        is_new
     }
 
     /// Ends our direction behind what waits; how much of that was written by it.
@@ -101,26 +291,117 @@ impl<L> Connection<L> {
     }
 
     /// The kernel took `bytes`.
-    pub(super) fn sent<M: Machine>(&mut self, bytes: usize, out: &mut Outbox<'_, M>) {
+    pub(super) fn on_sent<M: Machine>(&mut self, now: Instant, bytes: usize, out: &mut Outbox<'_, M>) {
         self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
+        if self.ahead_bytes > 0 || self.queued_bytes > 0 {
+            self.health.progressed(now);
+        }
         self.pump(out);
     }
 
-    /// Takes in bytes, grants as many again once half of the credit is used, and gives the messages completed.
+    /// Takes in bytes, grants as many again once half of the credit is used, answers a ping, and gives the messages
+    /// completed.
     pub(super) fn received<'a, M: Machine>(
         &mut self,
+        now: Instant,
         data: &'a [u8],
         message_bytes_max: usize,
         out: &mut Outbox<'_, M>,
-    ) -> Result<Vec<Cow<'a, [u8]>>, DecodeError> {
-        let mut messages = Vec::new();
-        self.reader.push(data, message_bytes_max, &mut messages)?;
+    ) -> Result<Received<'a>, DecodeError> {
+        let mut arrived = Arrived::default();
+        self.reader.push(data, message_bytes_max, &mut arrived)?;
+        self.used = now;
         self.credit_bytes = self.credit_bytes.saturating_sub(data.len());
         if self.credit_bytes <= CREDIT_BYTES / 2 {
             out.read(self.stream, CREDIT_BYTES - self.credit_bytes);
             self.credit_bytes = CREDIT_BYTES;
         }
-        Ok(messages)
+        let was_unresponsive = self.health.on_heard(now);
+        let rtt = arrived.pong.and_then(|nonce| self.health.on_pong(now, nonce));
+        if rtt.is_some() {
+            self.watch(out);
+        }
+        if let Some(nonce) = arrived.ping {
+            self.write_probe(Probe::Pong(nonce), out);
+        }
+        Ok(Received { messages: arrived.messages, was_unresponsive, rtt })
+    }
+
+    /// What is due now, or when something will be.
+    pub(super) fn due(&mut self, now: Instant, config: &Config) -> Result<Due, Instant> {
+        let (at, due) = self.staged(config);
+        if due == Due::ConnectFailed && at <= now && self.health.extend(now, at) {
+            self.connect_at = now;
+            return Err(now + self.connect_max());
+        }
+        if at <= now {
+            return Ok(due);
+        }
+        if self.stage != Stage::Open || self.is_kept {
+            return Err(at);
+        }
+        match self.health.silence(now) {
+            Some(silence) => Ok(Due::Silence(silence)),
+            None => Err(self.health.deadline().map_or(at, |deadline| deadline.min(at))),
+        }
+    }
+
+    /// When the next thing is due. That is cheap, so that a look at all connections is.
+    pub(super) fn next_due(&self, config: &Config) -> Instant {
+        let at = self.staged(config).0;
+        let silence = self.health.deadline().filter(|_| self.stage == Stage::Open && !self.is_kept);
+        silence.map_or(at, |silence| silence.min(at))
+    }
+
+    /// The messages that wait, in the order in which they would go.
+    pub(super) fn into_queued(self) -> impl Iterator<Item = Vec<u8>> {
+        self.small.into_iter().chain(self.large).map(|queued| queued.bytes)
+    }
+
+    pub(super) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    pub(super) fn from(&self) -> Option<IpAddr> {
+        self.from
+    }
+
+    pub(super) fn label(&self) -> Option<&L> {
+        self.label.as_ref()
+    }
+
+    pub(super) fn used(&self) -> Instant {
+        self.used
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    pub(super) fn connect_at(&self) -> Instant {
+        self.connect_at
+    }
+
+    pub(super) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Whether it can be sent by, now or once it stands.
+    pub(super) fn is_usable(&self) -> bool {
+        matches!(self.stage, Stage::Open | Stage::Connecting | Stage::Pausing)
+    }
+
+    /// Whether it never stood.
+    pub(super) fn is_unconnected(&self) -> bool {
+        matches!(self.stage, Stage::Connecting | Stage::Pausing)
     }
 
     /// Bytes that wait to be written.
@@ -143,15 +424,69 @@ impl<L> Connection<L> {
         self.reader.is_between_messages()
     }
 
+    /// What is due next in this stage, whether the peer speaks or not, and when.
+    fn staged(&self, config: &Config) -> (Instant, Due) {
+        match self.stage {
+            Stage::Pausing => (self.connect_at, Due::Connect),
+            Stage::Connecting => (self.connect_at + self.connect_max(), Due::ConnectFailed),
+            Stage::Silent | Stage::Closing => (self.used + config.connect_timeout, Due::Hung),
+            Stage::Open if self.is_quiet() => (self.used + config.idle_timeout, Due::Idle),
+            Stage::Open => (self.used + config.idle_timeout, Due::Hung),
+        }
+    }
+
+    /// How long a connect is waited for: q, and twice as long after each failure.
+    fn connect_max(&self) -> Duration {
+        self.doubling(self.health.quiet_max()).min(CONNECT_MAX)
+    }
+
+    fn doubling(&self, of: Duration) -> Duration {
+        of.saturating_mul(1 << self.failures.min(8))
+    }
+
+    fn send_greeting<M: Machine>(&mut self, greeting: &[u8], out: &mut Outbox<'_, M>) {
+        if !greeting.is_empty() {
+            self.queued_bytes += greeting.len();
+            self.write(Kind::Whole, greeting, out);
+        }
+    }
+
+    fn ping<M: Machine>(&mut self, now: Instant, nonce: u32, out: &mut Outbox<'_, M>) {
+        self.health.pinged(now, nonce);
+        self.write_probe(Probe::Ping(nonce), out);
+    }
+
+    /// Has the driver give the stream up after 8 q without an acknowledgement; said again when q has changed much.
+    fn watch<M: Machine>(&mut self, out: &mut Outbox<'_, M>) {
+        let dead_after = (self.health.quiet_max() * 8).max(DEAD_AFTER_MIN);
+        let has_changed = dead_after * 2 <= self.dead_after || dead_after >= self.dead_after * 2;
+        if has_changed && !self.is_kept {
+            self.dead_after = dead_after;
+            out.watch(self.stream, Watch { confirm: false, dead_after: Some(dead_after) });
+        }
+    }
+
+    /// Writes a probe ahead of all that waits. A peer that does not read gets none.
+    fn write_probe<M: Machine>(&mut self, probe: Probe, out: &mut Outbox<'_, M>) {
+        if self.ahead_bytes < 2 * AHEAD_BYTES && !self.fin {
+            self.queued_bytes += PROBE_BYTES;
+            self.write(Kind::Probe, &probe.encode(), out);
+        }
+    }
+
     /// Writes as far ahead as is allowed: small messages first, then one chunk of the large one, and again.
     fn pump<M: Machine>(&mut self, out: &mut Outbox<'_, M>) {
+        if self.stage == Stage::Pausing {
+            return;
+        }
         while self.ahead_bytes < AHEAD_BYTES {
             if let Some(message) = self.small.pop_front() {
-                self.write(Kind::Whole, &message, out);
+                self.write(Kind::Whole, &message.bytes, out);
+                self.keep_early(message);
                 continue;
             }
             let Some(message) = self.large.pop_front() else { break };
-            let rest = &message[self.large_at..];
+            let rest = &message.bytes[self.large_at..];
             if rest.len() > CHUNK_BYTES {
                 self.write(Kind::Part, &rest[..CHUNK_BYTES], out);
                 self.large_at += CHUNK_BYTES;
@@ -159,11 +494,19 @@ impl<L> Connection<L> {
             } else {
                 self.write(Kind::Last, rest, out);
                 self.large_at = 0;
+                self.keep_early(message);
             }
         }
         if self.stage == Stage::Closing && self.queued_bytes == 0 && !self.fin {
             self.fin = true;
             out.finish(self.stream);
+        }
+    }
+
+    /// Keeps a message that was written before the connection stands, if it outlives failed connects.
+    fn keep_early(&mut self, message: Queued) {
+        if self.stage == Stage::Connecting && message.kept_since.is_some() {
+            self.early.push(message);
         }
     }
 

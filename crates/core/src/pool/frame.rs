@@ -8,6 +8,9 @@
 //! A message of at most one chunk is one `Whole` frame. A larger one is `Part` frames and a `Last`, and whole
 //! frames may stand between them: that is how a small message overtakes a large one. There is one large message at
 //! a time in each direction.
+//!
+//! The fourth kind is `Probe`: its payload is one byte, 0 for a ping and 1 for a pong, and a nonce of four bytes. The pool
+//! answers a ping with a pong of the same nonce. No probe reaches the machine.
 
 use std::borrow::Cow;
 
@@ -29,6 +32,51 @@ pub(super) enum Kind {
     Part,
     /// The end of the large message.
     Last,
+    /// A ping or a pong.
+    Probe,
+}
+
+/// Bytes of a probe: which, and its nonce.
+pub(super) const PROBE_BYTES: usize = 5;
+const PING: u8 = 0;
+const PONG: u8 = 1;
+
+/// A frame by which the pool measures a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    Ping(u32),
+    Pong(u32),
+}
+
+impl Probe {
+    pub(super) fn encode(self) -> [u8; PROBE_BYTES] {
+        let (which, nonce) = match self {
+            Self::Ping(nonce) => (PING, nonce),
+            Self::Pong(nonce) => (PONG, nonce),
+        };
+        let [a, b, c, d] = nonce.to_be_bytes();
+        [which, a, b, c, d]
+    }
+
+    fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
+        let Ok([which, nonce @ ..]) = <[u8; PROBE_BYTES]>::try_from(payload) else {
+            return Err(DecodeError::Field("probe length"));
+        };
+        match which {
+            PING => Ok(Self::Ping(u32::from_be_bytes(nonce))),
+            PONG => Ok(Self::Pong(u32::from_be_bytes(nonce))),
+            _ => Err(DecodeError::Field("probe")),
+        }
+    }
+}
+
+/// What the bytes of a stream completed.
+#[derive(Debug, Default)]
+pub(super) struct Arrived<'a> {
+    pub(super) messages: Vec<Cow<'a, [u8]>>,
+    /// The last ping and the last pong: earlier ones of the same read say nothing more.
+    pub(super) ping: Option<u32>,
+    pub(super) pong: Option<u32>,
 }
 
 /// The header of a frame.
@@ -43,11 +91,12 @@ fn parse_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize), DecodeError
         0 => Kind::Whole,
         1 => Kind::Part,
         2 => Kind::Last,
-        _ => return Err(DecodeError::Kind),
+        _ => Kind::Probe,
     };
     match (word & ((1 << LENGTH_BITS) - 1)) as usize {
         0 => Err(DecodeError::Field("frame length")),
         length if length > CHUNK_BYTES => Err(DecodeError::Limit("frame length")),
+        length if kind == Kind::Probe && length != PROBE_BYTES => Err(DecodeError::Field("probe length")),
         length => Ok((kind, length)),
     }
 }
@@ -68,7 +117,7 @@ impl Reader {
         &mut self,
         mut data: &'a [u8],
         message_bytes_max: usize,
-        messages: &mut Vec<Cow<'a, [u8]>>,
+        arrived: &mut Arrived<'a>,
     ) -> Result<(), DecodeError> {
         while !data.is_empty() {
             if self.partial.is_empty()
@@ -77,11 +126,11 @@ impl Reader {
                 let (kind, length) = parse_header(head)?;
                 if let Some((payload, rest)) = rest.split_at_checked(length) {
                     data = rest;
-                    self.frame(kind, Cow::Borrowed(payload), message_bytes_max, messages)?;
+                    self.frame(kind, Cow::Borrowed(payload), message_bytes_max, arrived)?;
                     continue;
                 }
             }
-            data = self.push_partial(data, message_bytes_max, messages)?;
+            data = self.push_partial(data, message_bytes_max, arrived)?;
         }
         Ok(())
     }
@@ -101,7 +150,7 @@ impl Reader {
         &mut self,
         data: &'a [u8],
         message_bytes_max: usize,
-        messages: &mut Vec<Cow<'a, [u8]>>,
+        arrived: &mut Arrived<'a>,
     ) -> Result<&'a [u8], DecodeError> {
         let missing = HEADER_BYTES.saturating_sub(self.partial.len());
         let (head, data) = data.split_at(missing.min(data.len()));
@@ -114,7 +163,7 @@ impl Reader {
         if self.partial.len() == HEADER_BYTES + length {
             let mut frame = core::mem::take(&mut self.partial);
             frame.drain(..HEADER_BYTES);
-            self.frame(kind, Cow::Owned(frame), message_bytes_max, messages)?;
+            self.frame(kind, Cow::Owned(frame), message_bytes_max, arrived)?;
         }
         Ok(data)
     }
@@ -124,11 +173,21 @@ impl Reader {
         kind: Kind,
         payload: Cow<'a, [u8]>,
         message_bytes_max: usize,
-        messages: &mut Vec<Cow<'a, [u8]>>,
+        arrived: &mut Arrived<'a>,
     ) -> Result<(), DecodeError> {
-        if kind == Kind::Whole {
-            messages.push(payload);
-            return Ok(());
+        match kind {
+            Kind::Whole => {
+                arrived.messages.push(payload);
+                return Ok(());
+            }
+            Kind::Probe => {
+                match Probe::decode(&payload)? {
+                    Probe::Ping(nonce) => arrived.ping = Some(nonce),
+                    Probe::Pong(nonce) => arrived.pong = Some(nonce),
+                }
+                return Ok(());
+            }
+            Kind::Part | Kind::Last => {}
         }
         if self.large.len() + payload.len() > message_bytes_max {
             return Err(DecodeError::Limit("message length"));
@@ -140,7 +199,7 @@ impl Reader {
         }
         self.large.extend_from_slice(&payload);
         if kind == Kind::Last {
-            messages.push(Cow::Owned(core::mem::take(&mut self.large)));
+            arrived.messages.push(Cow::Owned(core::mem::take(&mut self.large)));
         }
         Ok(())
     }

@@ -1,13 +1,28 @@
 //! A pool of connections: framed, long-lived, bounded, and without I/O like everything here.
 //!
-//! A machine that talks to many peers over streams gives the pool a message and an address. The pool opens a
-//! connection or uses the one it has, cuts the message into frames (`frame.rs`), writes no further ahead than the
-//! kernel follows, and ends what nobody has used for a while. Messages of one frame overtake larger ones, so a
-//! small message waits behind at most a few chunks of a 16 MiB one.
+//! A machine that talks to many peers over streams gives the pool a message and an address. The pool opens a connection
+//! or uses an existing one, and cuts the message into frames (`frame.rs`). It writes only as far ahead as the kernel
+//! takes bytes, and closes idle connections. Messages of one frame overtake larger ones: a small message waits behind
+//! at most a few chunks of a 16 MiB one.
 //!
-//! The first message of each side on a connection is its *greeting*: bytes that the machine chose, by which the
-//! other side knows who speaks. An accepted connection is used for sending once its greeting was accepted with
-//! [`Pool::greeted`], if it came from the machine that the greeting names: else anybody could have what is for another.
+//! The first message of each side on a connection is its *greeting*: bytes that the machine chose and that identify it.
+//! The pool sends over an accepted connection after [`Pool::greeted`], and only if its source address is that of the
+//! named machine. Otherwise a node could claim the messages of another.
+//!
+//! # Health
+//!
+//! The pool measures the round trip of every connection and notices when one stops to answer (`health.rs`):
+//!
+//! | the peer | what the pool does |
+//! |---|---|
+//! | owes an answer and is silent for q | the connection is *unresponsive*: a ping goes out on it, and a second connection is opened beside it |
+//! | answers on either | that connection stays, the other is aborted |
+//! | is silent for 2 q more | the connection is aborted |
+//! | does not take a connect within q | the connect is aborted and begun again, each time with twice the timeout, up to 2 s |
+//! | refuses a connect | the next one follows after q, doubling to 1 s |
+//!
+//! [`Pool::next_lost`] returns the aborted connections; the caller retransmits the messages that it gave to them. So a
+//! message never waits for the backoff of a kernel. `docs/spec/pool.md` has the clauses.
 //!
 //! # At the limits
 //!
@@ -19,77 +34,40 @@
 //! | `queues_bytes_max`, all connections together | the same: a connection may have half of what the others leave |
 //! | `message_bytes_max` | a message of ours is not taken; a peer that sends one is refused |
 //! | `unfinished_bytes_max`, of the large messages that are coming | whose message has more than half of what the others leave is refused |
-//! | `connect_timeout` | a connection that does not stand, greet or close within it is reset |
+//! | `connect_timeout` | a connection that sends no greeting or does not close within it is reset |
 //! | `idle_timeout` | a connection unused for so long is finished |
 
+mod config;
 mod connection;
+mod connections;
 mod frame;
+mod health;
+mod types;
 
 #[cfg(test)]
 mod tests;
 
 use core::time::Duration;
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use connection::{CREDIT_BYTES, Connection, Stage};
+pub use config::Config;
+use connection::{CREDIT_BYTES, Connection, Due, Received, Stage};
+use connections::Connections;
 pub use frame::{CHUNK_BYTES, HEADER_BYTES};
+use health::Silence;
+pub use types::{Expects, Full, Lost, Taken};
 
 use crate::machine::Machine;
 use crate::outbox::Outbox;
+use crate::stream::CloseReason;
 use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::wire::DecodeError;
 
-/// The settings of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// The most connections we open and keep.
-    pub connections_max: usize,
-    /// The most connections that may be accepted from one address.
-    pub accepted_per_address_max: usize,
-    /// The most bytes that may wait on one connection.
-    pub queue_bytes_max: usize,
-    /// The most bytes that may wait on all connections. One connection may have half of what the others leave: so there
-    /// is always room for one more, whoever does not read.
-    pub queues_bytes_max: usize,
-    /// The longest message.
-    pub message_bytes_max: usize,
-    /// The most bytes of large messages whose end has not come yet, shared out in the same way.
-    pub unfinished_bytes_max: usize,
-    /// How long a connection may take to stand, to greet, and to end.
-    pub connect_timeout: Duration,
-    /// How long an unused connection is kept.
-    pub idle_timeout: Duration,
-}
-
-/// What is said of a connection whose large message is one too many.
+/// The refusal of a connection whose large message is one too many.
 pub const UNFINISHED: &str = "large messages under way";
-
-/// A message was not taken: the limits of [`Config`] are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the message was not taken: it is too long, or too much waits already")]
-pub struct Full;
-
-/// Where a message was put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The connection it goes by.
-    pub stream: StreamId,
-    /// Whether that connection stands. If it never comes to, the peer has certainly not seen the message.
-    pub connected: bool,
-}
-
-/// A connection that is no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// Its number.
-    pub stream: StreamId,
-    /// Where the peer listens, if that was known.
-    pub peer: Option<SocketAddr>,
-    /// Whether it ever stood.
-    pub connected: bool,
-}
 
 /// The connections of one machine, each labelled with what its greeting said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,48 +75,16 @@ pub struct Pool<L> {
     config: Config,
     greeting: Vec<u8>,
     bind: Option<IpAddr>,
-    /// In the order of their numbers, so that one is found by bisection.
-    connections: Vec<Connection<L>>,
+    connections: Connections<L>,
     opened: u64,
-    /// What waits on all of them.
-    queued_bytes: usize,
-    /// The large messages that are coming by all of them.
-    unfinished_bytes: usize,
-    usable: Usable,
-    /// No connection runs out before this.
+    /// Of the last ping.
+    nonce: u32,
+    lost: VecDeque<Lost>,
+    /// By the last bytes that came.
+    measured: Option<(StreamId, Duration)>,
+    is_stopping: bool,
+    /// Nothing is due before this.
     check: Option<Instant>,
-}
-
-/// Which connections can be sent by, sorted by where they lead, open ones first. It is made anew when it is asked for
-/// after a change, so that sending costs no look at every connection.
-#[derive(Clone, Debug, Default)]
-struct Usable {
-    list: Option<Vec<(Place, bool, StreamId)>>,
-}
-
-impl Usable {
-    fn forget(&mut self) {
-        self.list = None;
-    }
-
-    fn renew<L>(&mut self, connections: &[Connection<L>]) {
-        self.list.get_or_insert_with(|| Self::of(connections));
-    }
-
-    fn of<L>(connections: &[Connection<L>]) -> Vec<(Place, bool, StreamId)> {
-        let usable = connections.iter().filter(|at| matches!(at.stage, Stage::Open | Stage::Connecting));
-        let mut list: Vec<_> = usable
-            .filter_map(|at| Some((place(at.peer?), at.stage == Stage::Connecting, at.stream)))
-            .collect();
-        list.sort_unstable();
-        list
-    }
-
-    fn find(list: &[(Place, bool, StreamId)], to: SocketAddr) -> Option<StreamId> {
-        let to = place(to);
-        let at = list.partition_point(|(addr, ..)| *addr < to);
-        list.get(at).filter(|(addr, ..)| *addr == to).map(|(.., stream)| *stream)
-    }
 }
 
 /// What one may have of `all`, of which the others have so much: half of the rest.
@@ -146,45 +92,25 @@ fn share(all: usize, others: usize) -> usize {
     all.saturating_sub(others) / 2
 }
 
-/// An address as numbers, which compare faster.
-type Place = (u128, u32);
-
-fn place(addr: SocketAddr) -> Place {
-    let port = u32::from(addr.port());
-    match addr {
-        SocketAddr::V4(addr) => (u128::from(addr.ip().to_bits()), port),
-        // No address of the other family has a port beyond 16 bits.
-        SocketAddr::V6(addr) => (addr.ip().to_bits(), port | 1 << 16),
-    }
-}
-
-/// It follows from the connections.
-impl PartialEq for Usable {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Usable {}
-
-impl<L> Pool<L> {
+impl<L: PartialEq> Pool<L> {
     /// An empty pool.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
+            connections: Connections::new(config.keeps_connections),
             config,
             greeting: Vec::new(),
             bind: None,
-            connections: Vec::new(),
             opened: 0,
-            queued_bytes: 0,
-            unfinished_bytes: 0,
-            usable: Usable::default(),
+            nonce: 0,
+            lost: VecDeque::new(),
+            measured: None,
+            is_stopping: false,
             check: None,
         }
     }
 
-    /// What to say first on every connection from now on, and from which address to open it.
+    /// Sets the greeting of every later connection, and the local address to open it from.
     pub fn set_greeting(&mut self, greeting: Vec<u8>, bind: Option<IpAddr>) {
         self.greeting = greeting;
         self.bind = bind;
@@ -199,29 +125,36 @@ impl<L> Pool<L> {
         now: Instant,
         to: SocketAddr,
         message: &[u8],
+        expects: Expects,
         out: &mut Outbox<'_, M>,
     ) -> Result<Taken, Full> {
         if message.is_empty() || message.len() > self.config.message_bytes_max {
             return Err(Full);
         }
-        self.usable.renew(&self.connections);
-        let index = match self.usable(to) {
-            Some(index) => index,
+        let stream = match self.connections.usable(to) {
+            Some(stream) => stream,
             None => self.open(now, to, out)?,
         };
-        let connection = &mut self.connections[index];
-        let before = connection.queued_bytes();
-        let share = share(self.config.queues_bytes_max, self.queued_bytes - before);
-        if before + message.len() > self.config.queue_bytes_max.min(share) {
-            return Err(Full);
+        let all = self.connections.queued_bytes();
+        let (queue_max, queues_max) = (self.config.queue_bytes_max, self.config.queues_bytes_max);
+        let taken = self.connections.change(stream, |connection| {
+            let before = connection.queued_bytes();
+            if before + message.len() > queue_max.min(share(queues_max, all - before)) {
+                return Err(Full);
+            }
+            let starts = connection.send(now, message, expects, out);
+            let deadline = if starts { connection.health().deadline() } else { None };
+            Ok((Taken { stream, connected: connection.stage() == Stage::Open }, deadline))
+        });
+        let (taken, deadline) = taken.ok_or(Full)??;
+        if let Some(deadline) = deadline {
+            self.check_by(deadline);
         }
-        connection.used = now;
-        connection.send(message, out);
-        self.queued_bytes = self.queued_bytes - before + connection.queued_bytes();
-        Ok(Taken { stream: connection.stream, connected: connection.stage == Stage::Open })
+        Ok(taken)
     }
 
-    /// A peer opened a connection; its greeting is awaited. False if it was reset: that address has too many.
+    /// Notes an accepted connection, whose greeting must follow. Returns false if it was reset: that address has too
+    /// many.
     pub fn accepted<M: Machine>(
         &mut self,
         now: Instant,
@@ -229,26 +162,29 @@ impl<L> Pool<L> {
         from: IpAddr,
         out: &mut Outbox<'_, M>,
     ) -> bool {
-        let there = self.connections.iter().filter(|at| at.from == Some(from)).count();
+        let there = self.connections.iter().filter(|at| at.from() == Some(from)).count();
         if there >= self.config.accepted_per_address_max {
             out.abort(stream);
             return false;
         }
-        let mut connection = Connection::new(stream, Stage::Silent, None, now);
-        connection.from = Some(from);
-        self.insert(connection);
+        self.connections.insert(Connection::accepted(stream, from, now));
         out.read(stream, CREDIT_BYTES);
-        self.check_by(now + self.config.connect_timeout);
+        self.schedule(now, stream);
         true
     }
 
     /// A connection we opened stands.
-    pub fn connected(&mut self, now: Instant, stream: StreamId) {
-        if let Some(connection) = self.find_mut(stream).filter(|at| at.stage == Stage::Connecting) {
-            connection.stage = Stage::Open;
-            connection.used = now;
-            self.usable.forget();
-        }
+    pub fn connected<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
+        let is_stopping = self.is_stopping;
+        self.connections.change(stream, |connection| {
+            if connection.stage() == Stage::Connecting {
+                connection.on_connected(now, out);
+                if is_stopping {
+                    connection.finish(now, out);
+                }
+            }
+        });
+        self.schedule(now, stream);
     }
 
     /// Takes in the bytes of a connection: the messages they complete.
@@ -263,53 +199,64 @@ impl<L> Pool<L> {
         data: &'a [u8],
         out: &mut Outbox<'_, M>,
     ) -> Result<Vec<Cow<'a, [u8]>>, DecodeError> {
-        let Ok(index) = self.index(stream) else { return Ok(Vec::new()) };
-        let connection = &mut self.connections[index];
-        connection.used = now;
-        let before = connection.unfinished_bytes();
-        let messages = connection.received(data, self.config.message_bytes_max, out);
-        let after = connection.unfinished_bytes();
-        if before != after {
-            let others = self.unfinished_bytes - before;
-            self.unfinished_bytes = others + after;
-            if after > before && after > share(self.config.unfinished_bytes_max, others) {
+        let all = self.connections.unfinished_bytes();
+        let (bytes_max, unfinished_max) = (self.config.message_bytes_max, self.config.unfinished_bytes_max);
+        let received = self.connections.change(stream, |connection| {
+            let before = connection.unfinished_bytes();
+            let received = connection.received(now, data, bytes_max, out)?;
+            let after = connection.unfinished_bytes();
+            if after > before && after > share(unfinished_max, all - before) {
                 return Err(DecodeError::Limit(UNFINISHED));
             }
+            Ok(received)
+        });
+        let Some(received) = received else { return Ok(Vec::new()) };
+        let Received { messages, was_unresponsive, rtt } = received?;
+        self.measured = rtt.map(|rtt| (stream, rtt));
+        if was_unresponsive || self.connections.has_unresponsive() {
+            self.prefer(now, stream, was_unresponsive, out);
         }
-        messages
+        Ok(messages)
     }
 
-    /// The peer's greeting on a connection was accepted: it is `label` and says that it listens at `peer`. From here on an
-    /// accepted connection that came from that machine is used for sending as well, our own greeting first. By one that
-    /// came from elsewhere nothing is sent: whoever listens at `peer` gets a connection of our own.
+    /// Accepts the greeting of a connection: the peer is `label` and listens at `peer`. If the connection came from the
+    /// machine of that address, the pool now also sends over it, our greeting first. Otherwise it opens a connection of
+    /// its own to `peer`. Connections to that address with another label become unresponsive: the peer may have
+    /// restarted.
     pub fn greeted<M: Machine>(
         &mut self,
+        now: Instant,
         stream: StreamId,
         label: L,
         peer: SocketAddr,
         out: &mut Outbox<'_, M>,
     ) {
-        let Ok(index) = self.index(stream) else { return };
-        let connection = &mut self.connections[index];
-        connection.label = Some(label);
-        if connection.stage == Stage::Silent {
-            connection.stage = Stage::Open;
-            if connection.from == Some(peer.ip()) {
-                connection.peer = Some(peer);
-                connection.send(&self.greeting, out);
-            }
-            self.usable.forget();
+        let nonce = self.next_nonce();
+        let greeting = &self.greeting;
+        self.connections.change(stream, |connection| {
+            connection.on_greeted((now, nonce), label, peer, greeting, out);
+        });
+        let Some(connection) = self.connections.get(stream) else { return };
+        if connection.peer() != Some(peer) {
+            return;
         }
+        let is_other = |at: &&Connection<L>| {
+            at.peer() == Some(peer) && at.label().is_some() && at.label() != connection.label()
+        };
+        let others: Vec<_> = self.connections.iter().filter(is_other).map(Connection::stream).collect();
+        others.into_iter().for_each(|other| self.mark_unresponsive(now, other, out));
+        self.schedule(now, stream);
     }
 
     /// The kernel took bytes of a connection.
-    pub fn sent<M: Machine>(&mut self, stream: StreamId, bytes: usize, out: &mut Outbox<'_, M>) {
-        if let Ok(index) = self.index(stream) {
-            let connection = &mut self.connections[index];
-            let before = connection.queued_bytes();
-            connection.sent(bytes, out);
-            self.queued_bytes = self.queued_bytes - before + connection.queued_bytes();
-        }
+    pub fn sent<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        bytes: usize,
+        out: &mut Outbox<'_, M>,
+    ) {
+        self.connections.change(stream, |connection| connection.on_sent(now, bytes, out));
     }
 
     /// The peer ended its direction: nothing new is written, and ours ends too.
@@ -322,108 +269,142 @@ impl<L> Pool<L> {
         stream: StreamId,
         out: &mut Outbox<'_, M>,
     ) -> Result<(), DecodeError> {
-        let by = now + self.config.connect_timeout;
-        let Ok(index) = self.index(stream) else { return Ok(()) };
-        let connection = &mut self.connections[index];
-        if !connection.is_between_messages() || connection.stage == Stage::Silent {
+        let Some(connection) = self.connections.get(stream) else { return Ok(()) };
+        if !connection.is_between_messages() || connection.stage() == Stage::Silent {
             return Err(DecodeError::Truncated);
         }
-        if connection.stage != Stage::Closing {
-            self.queued_bytes -= connection.finish(now, out);
-            self.usable.forget();
-            self.check_by(by);
+        if connection.stage() != Stage::Closing {
+            self.finish(now, stream, out);
         }
         Ok(())
     }
 
-    /// A connection is gone.
-    pub fn closed(&mut self, stream: StreamId) -> Option<Lost> {
-        let index = self.index(stream).ok()?;
-        let connection = self.connections.remove(index);
-        self.queued_bytes -= connection.queued_bytes();
-        self.unfinished_bytes -= connection.unfinished_bytes();
-        self.usable.forget();
-        let connected = connection.stage != Stage::Connecting;
-        Some(Lost { stream, peer: connection.peer, connected })
+    /// A connection is gone. A connect that failed is tried again, if messages waited for it lately.
+    pub fn closed<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        reason: CloseReason,
+        out: &mut Outbox<'_, M>,
+    ) -> Option<Lost> {
+        if self.connections.get(stream)?.is_unconnected() {
+            return self.connect_failed(now, stream, Some(reason), out);
+        }
+        self.remove(stream)
     }
 
     /// Resets a connection.
     pub fn abort<M: Machine>(&mut self, stream: StreamId, out: &mut Outbox<'_, M>) -> Option<Lost> {
+        let lost = self.remove(stream);
         out.abort(stream);
-        self.closed(stream)
+        lost
+    }
+
+    /// Somebody suspects the peer at this address: its connections are unresponsive from now on.
+    pub fn suspect<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
+        self.connections.to(peer).into_iter().for_each(|stream| self.mark_unresponsive(now, stream, out));
+    }
+
+    /// The peer at this address has died, left or restarted: all connections to it are aborted.
+    pub fn gone<M: Machine>(&mut self, peer: SocketAddr, out: &mut Outbox<'_, M>) {
+        for stream in self.connections.to(peer) {
+            self.drop_connection(stream, out);
+        }
+    }
+
+    /// There is a sign of life from this address: a connect that failed before is begun again at once.
+    pub fn reachable<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
+        let is_stuck = |at: &&Connection<L>| {
+            let since = now.since(at.connect_at());
+            at.peer() == Some(peer)
+                && at.failures() > 0
+                && (at.stage() == Stage::Pausing
+                    || at.stage() == Stage::Connecting && since > at.health().quiet_max() / 2)
+        };
+        let Some(stuck) = self.connections.iter().find(is_stuck) else { return };
+        let stream = stuck.stream();
+        if stuck.stage() == Stage::Pausing {
+            return self.connect(now, stream, out);
+        }
+        out.abort(stream);
+        let lost = self.connect_failed(now, stream, None, out);
+        self.lost.extend(lost);
     }
 
     /// Ends all connections in good order, behind what waits on them.
     pub fn finish_all<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
-        for connection in &mut self.connections {
-            if connection.stage == Stage::Open {
-                self.queued_bytes -= connection.finish(now, out);
+        self.is_stopping = true;
+        let streams: Vec<_> =
+            self.connections.iter().map(|at| (at.stream(), at.stage(), at.is_quiet())).collect();
+        for (stream, stage, is_quiet) in streams {
+            match stage {
+                Stage::Open => self.finish(now, stream, out),
+                Stage::Connecting if is_quiet => drop(self.abort(stream, out)),
+                Stage::Pausing => drop(self.remove(stream)),
+                Stage::Connecting | Stage::Silent | Stage::Closing => {}
             }
         }
-        self.usable.forget();
-        self.check_by(now + self.config.connect_timeout);
     }
 
-    /// Ends what has run out: idle connections in good order, the others by reset. Those reset are appended to
-    /// `lost`.
-    pub fn expire<M: Machine>(&mut self, now: Instant, lost: &mut Vec<Lost>, out: &mut Outbox<'_, M>) {
+    /// Does all due work: connects, pings unresponsive peers, closes idle connections, aborts dead ones.
+    pub fn expire<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
         if self.check.is_none_or(|at| at > now) {
             return;
         }
-        self.check = None;
-        self.usable.forget();
-        let (idle, connect) = (self.config.idle_timeout, self.config.connect_timeout);
-        let mut next: Option<Instant> = None;
-        let (queued, unfinished) = (&mut self.queued_bytes, &mut self.unfinished_bytes);
-        self.connections.retain_mut(|connection| {
-            let mut due = connection.used + if connection.stage == Stage::Open { idle } else { connect };
-            if due <= now && connection.stage == Stage::Open && connection.is_quiet() {
-                *queued -= connection.finish(now, out);
-                due = now + connect;
-            }
-            if due <= now {
-                // It never came to stand, does not read, or does not end: nothing is to be hoped for.
-                out.abort(connection.stream);
-                *queued -= connection.queued_bytes();
-                *unfinished -= connection.unfinished_bytes();
-                let connected = connection.stage != Stage::Connecting;
-                lost.push(Lost { stream: connection.stream, peer: connection.peer, connected });
-                return false;
-            }
-            next = Some(next.map_or(due, |next| next.min(due)));
-            true
-        });
+        let (due, next) = self.connections.due(now, &self.config);
         self.check = next;
+        for stream in due {
+            let config = &self.config;
+            match self.connections.change(stream, |connection| connection.due(now, config)) {
+                Some(Ok(due)) => self.perform(now, stream, due, out),
+                Some(Err(next)) => self.check_by(next),
+                None => {}
+            }
+        }
+    }
+
+    /// The next connection that was lost by another call than [`Pool::closed`] and [`Pool::abort`].
+    pub fn next_lost(&mut self) -> Option<Lost> {
+        self.lost.pop_front()
+    }
+
+    /// The connection whose ping the last [received](Pool::received) bytes answered, and the round trip.
+    pub fn take_measured(&mut self) -> Option<(StreamId, Duration)> {
+        self.measured.take()
+    }
+
+    /// The round trip of a connection; `None` before it was measured.
+    pub fn rtt(&self, stream: StreamId) -> Option<Duration> {
+        self.connections.get(stream)?.health().srtt()
     }
 
     /// What the greeting on a connection said; `None` before it came.
     #[must_use]
     pub fn label(&self, stream: StreamId) -> Option<&L> {
-        self.connections[self.index(stream).ok()?].label.as_ref()
+        self.connections.get(stream)?.label()
     }
 
     /// Whether a connection shows that who speaks can be reached at `addr`: we opened it to there, or it came from that
     /// machine.
     #[must_use]
-    pub fn vouches(&self, stream: StreamId, addr: SocketAddr) -> bool {
-        let Ok(index) = self.index(stream) else { return false };
-        let connection = &self.connections[index];
-        match connection.from {
+    pub fn is_address_validated(&self, stream: StreamId, addr: SocketAddr) -> bool {
+        let Some(connection) = self.connections.get(stream) else { return false };
+        match connection.from() {
             Some(from) => from == addr.ip(),
-            None => connection.peer == Some(addr),
+            None => connection.peer() == Some(addr),
         }
     }
 
     /// Whether the pool has this connection.
     #[must_use]
     pub fn contains(&self, stream: StreamId) -> bool {
-        self.index(stream).is_ok()
+        self.connections.get(stream).is_some()
     }
 
     /// Whether a connection to this address stands.
     #[must_use]
     pub fn is_connected(&self, to: SocketAddr) -> bool {
-        self.usable(to).is_some_and(|index| self.connections[index].stage == Stage::Open)
+        self.connections.iter().any(|at| at.peer() == Some(to) && at.stage() == Stage::Open)
     }
 
     /// How many connections there are.
@@ -435,7 +416,7 @@ impl<L> Pool<L> {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.connections.is_empty()
+        self.connections.len() == 0
     }
 
     /// When [`Pool::expire`] is to be called next.
@@ -449,46 +430,157 @@ impl<L> Pool<L> {
         now: Instant,
         to: SocketAddr,
         out: &mut Outbox<'_, M>,
-    ) -> Result<usize, Full> {
-        let opened = self.connections.iter().filter(|at| !at.stream.is_accepted()).count();
+    ) -> Result<StreamId, Full> {
+        let opened = self.connections.iter().filter(|at| !at.stream().is_accepted()).count();
         if opened >= self.config.connections_max {
             self.make_room(now, out)?;
         }
-        self.opened += 1;
-        let stream = StreamId::opened(self.opened);
-        out.open(stream, to, self.bind);
-        out.read(stream, CREDIT_BYTES);
-        let mut connection = Connection::new(stream, Stage::Connecting, Some(to), now);
-        if !self.greeting.is_empty() {
-            connection.send(&self.greeting, out);
+        let there = self.connections.iter().filter(|at| at.peer() == Some(to));
+        let srtt = there.filter_map(|at| at.health().srtt()).max();
+        let stream = self.next_stream();
+        self.connections.insert(Connection::dialed(stream, to, now, srtt));
+        self.connect(now, stream, out);
+        Ok(stream)
+    }
+
+    fn connect<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
+        let (bind, greeting) = (self.bind, &self.greeting);
+        self.connections.change(stream, |connection| connection.connect(now, bind, greeting, out));
+        self.schedule(now, stream);
+    }
+
+    /// A connect failed, for this reason or because it took too long: the next is prepared, with the messages that
+    /// outlive it.
+    fn connect_failed<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        reason: Option<CloseReason>,
+        out: &mut Outbox<'_, M>,
+    ) -> Option<Lost> {
+        let connection = self.connections.remove(stream)?;
+        let peer = connection.peer();
+        let refused = reason == Some(CloseReason::Refused);
+        let lost = Lost { stream, peer, connected: false, refused };
+        let pauses = reason.is_some_and(|reason| reason != CloseReason::TimedOut);
+        let stream = self.next_stream();
+        let next = connection.next_attempt(stream, now, self.config.connect_timeout, pauses);
+        let (Some(next), Some(peer)) = (next.filter(|_| !self.is_stopping), peer) else { return Some(lost) };
+        if self.has_healthy(peer) {
+            // Another connection to it stands, or will: it takes what is left.
+            for message in next.into_queued() {
+                let _ = self.send(now, peer, &message, Expects::Nothing, out);
+            }
+            return Some(lost);
         }
-        let index = self.insert(connection);
-        self.check_by(now + self.config.connect_timeout);
-        Ok(index)
+        self.connections.insert(next);
+        if pauses {
+            self.schedule(now, stream)
+        } else {
+            self.connect(now, stream, out)
+        }
+        Some(lost)
+    }
+
+    fn perform<M: Machine>(&mut self, now: Instant, stream: StreamId, due: Due, out: &mut Outbox<'_, M>) {
+        match due {
+            Due::Connect => self.connect(now, stream, out),
+            Due::ConnectFailed => {
+                out.abort(stream);
+                let lost = self.connect_failed(now, stream, None, out);
+                self.lost.extend(lost);
+            }
+            Due::Idle => self.finish(now, stream, out),
+            Due::Silence(Silence::Unresponsive) => self.mark_unresponsive(now, stream, out),
+            Due::Hung | Due::Silence(Silence::Dead) => self.drop_connection(stream, out),
+        }
+    }
+
+    /// Makes a connection unresponsive, and opens another beside it unless there is one.
+    fn mark_unresponsive<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
+        let nonce = self.next_nonce();
+        let is_new =
+            self.connections.change(stream, |connection| connection.mark_unresponsive(now, nonce, out));
+        if is_new != Some(true) {
+            return;
+        }
+        self.schedule(now, stream);
+        let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
+        if !self.has_healthy(peer) && !self.is_stopping {
+            // Without room for a second one the first has to do.
+            let _ = self.open(now, peer, out);
+        }
+    }
+
+    /// The peer spoke on a connection: of those beside it, the unresponsive are aborted, and if this one was unresponsive itself
+    /// those that were opened for its sake.
+    fn prefer<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        was_unresponsive: bool,
+        out: &mut Outbox<'_, M>,
+    ) {
+        self.schedule(now, stream);
+        let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
+        for other in self.connections.to(peer) {
+            let Some(at) = self.connections.get(other).filter(|_| other != stream) else { continue };
+            let is_idle_second = was_unresponsive && at.from().is_none() && at.label().is_none();
+            if at.health().is_unresponsive() || is_idle_second && !at.health().is_waiting() {
+                self.drop_connection(other, out);
+            }
+        }
+    }
+
+    /// Whether a connection to this address stands or is being opened, and is not unresponsive.
+    fn has_healthy(&self, peer: SocketAddr) -> bool {
+        let is_healthy = |at: &Connection<L>| at.is_usable() && !at.health().is_unresponsive();
+        self.connections.iter().any(|at| at.peer() == Some(peer) && is_healthy(at))
+    }
+
+    fn drop_connection<M: Machine>(&mut self, stream: StreamId, out: &mut Outbox<'_, M>) {
+        let is_pausing = self.connections.get(stream).is_some_and(|at| at.stage() == Stage::Pausing);
+        let lost = if is_pausing { self.remove(stream) } else { self.abort(stream, out) };
+        self.lost.extend(lost);
+    }
+
+    fn finish<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
+        self.connections.change(stream, |connection| connection.finish(now, out));
+        self.schedule(now, stream);
+    }
+
+    fn remove(&mut self, stream: StreamId) -> Option<Lost> {
+        let connection = self.connections.remove(stream)?;
+        let connected = !connection.is_unconnected();
+        Some(Lost { stream, peer: connection.peer(), connected, refused: false })
     }
 
     /// Ends the connection that was idle longest. It lives on for the moment its end takes, so the limit may be
     /// exceeded by those that are closing.
     fn make_room<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) -> Result<(), Full> {
-        let by = now + self.config.connect_timeout;
-        let closing = self.connections.iter().filter(|at| at.stage == Stage::Closing).count();
-        let open = (self.connections.iter_mut())
-            .filter(|at| !at.stream.is_accepted() && at.stage == Stage::Open && at.is_quiet());
-        let idle = open.min_by_key(|at| at.used).ok_or(Full)?;
+        let closing = self.connections.iter().filter(|at| at.stage() == Stage::Closing).count();
+        let ours = self.connections.iter().filter(|at| !at.stream().is_accepted() && at.is_quiet());
+        let idle = ours.filter(|at| matches!(at.stage(), Stage::Open | Stage::Pausing));
+        let idle = idle.min_by_key(|at| at.used()).ok_or(Full)?;
+        let stream = idle.stream();
+        if idle.stage() == Stage::Pausing {
+            self.remove(stream);
+            return Ok(());
+        }
         if closing >= self.config.connections_max {
             return Err(Full);
         }
-        self.queued_bytes -= idle.finish(now, out);
-        self.usable.forget();
-        self.check_by(by);
+        self.finish(now, stream, out);
         Ok(())
     }
 
-    /// The connection to send by, an open one if there is one.
-    fn usable(&self, to: SocketAddr) -> Option<usize> {
-        match &self.usable.list {
-            Some(list) => self.index(Usable::find(list, to)?).ok(),
-            None => self.index(Usable::find(&Usable::of(&self.connections), to)?).ok(),
+    /// Sees to it that the next thing due on a connection is done in time.
+    fn schedule(&mut self, now: Instant, stream: StreamId) {
+        let config = &self.config;
+        match self.connections.change(stream, |connection| connection.due(now, config)) {
+            Some(Ok(_)) => self.check_by(now),
+            Some(Err(at)) => self.check_by(at),
+            None => {}
         }
     }
 
@@ -496,19 +588,13 @@ impl<L> Pool<L> {
         self.check = Some(self.check.map_or(at, |check| check.min(at)));
     }
 
-    fn insert(&mut self, connection: Connection<L>) -> usize {
-        let index = self.index(connection.stream).unwrap_or_else(|at| at);
-        self.connections.insert(index, connection);
-        self.usable.forget();
-        index
+    fn next_stream(&mut self) -> StreamId {
+        self.opened += 1;
+        StreamId::opened(self.opened)
     }
 
-    fn find_mut(&mut self, stream: StreamId) -> Option<&mut Connection<L>> {
-        let index = self.index(stream).ok()?;
-        Some(&mut self.connections[index])
-    }
-
-    fn index(&self, stream: StreamId) -> Result<usize, usize> {
-        self.connections.binary_search_by_key(&stream, |connection| connection.stream)
+    fn next_nonce(&mut self) -> u32 {
+        self.nonce = self.nonce.wrapping_add(1);
+        self.nonce
     }
 }

@@ -1,12 +1,13 @@
-//! What the application may ask, and what it is told (S-125 … S-136).
+//! The commands, replies and events of `members` (S-125 … S-136).
 
 use core::time::Duration;
 use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use super::contents::Contents;
 use super::sequence::Sequence;
-use super::standing::{Incarnation, State};
+use super::status::{Incarnation, State};
 use super::vivaldi::Coordinate;
 use crate::id::Id;
 use crate::store::StoreFault;
@@ -22,6 +23,12 @@ pub struct Node {
     pub meta: Vec<u8>,
 }
 
+impl Node {
+    pub(super) fn new(id: Id, contents: Contents<'_>) -> Self {
+        Self { id, addrs: contents.addrs().collect(), meta: contents.meta().to_vec() }
+    }
+}
+
 /// A member and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberStatus {
@@ -34,6 +41,10 @@ pub struct MemberStatus {
     pub incarnation: Incarnation,
     /// How long the way there and back takes, if that was measured.
     pub rtt_micros: Option<u64>,
+    /// Since when it is dead or has left, in microseconds since the Unix epoch.
+    pub since_micros: Option<u64>,
+    /// Whose last probe of it failed; itself, if it said goodbye or an operator did for it.
+    pub by: Option<Id>,
     /// Whether it is the node that is asked.
     pub is_self: bool,
 }
@@ -53,32 +64,34 @@ pub enum Command {
         /// Through whom.
         addrs: Vec<SocketAddr>,
     },
-    /// Say goodbye; answered once a member was told, or at the timeout (S-136).
+    /// Leave the group. The reply comes when a first member was sent the Dead of this node, or at the timeout (S-136).
     Leave {
         /// How long to wait; `None` is for ever.
         timeout: Option<Duration>,
     },
-    /// Tell everybody how we are; answered once a member was told, or at the timeout (S-134).
+    /// Broadcast an Alive of this node. The reply comes when it was sent to a first member, or at the timeout (S-134).
     Update {
         /// How long to wait; `None` is for ever.
         timeout: Option<Duration>,
     },
-    /// Change what we tell of ourselves (S-131).
+    /// Replace the metadata of this node (S-131).
     SetMeta {
         /// The new metadata.
         meta: Vec<u8>,
     },
-    /// Tell something to the application of every member (S-127).
+    /// Send a user message to every member (S-127).
     Broadcast {
         /// What.
         data: Vec<u8>,
         /// Whether to wait if too many wait to be sent, rather than be refused (S-98).
         wait: bool,
     },
-    /// Take a node that will not come back for one that left. If it lives, it contradicts.
+    /// Mark a failed member as left. A member that is alive refutes it.
     ForceLeave {
         /// Which.
         id: Id,
+        /// Whether it is forgotten as well: no longer shown, and not stored.
+        prune: bool,
     },
     /// Tell about ourselves (S-128).
     LocalNode,
@@ -96,7 +109,7 @@ pub enum Command {
         /// To whom.
         to: Id,
     },
-    /// Tell how we are.
+    /// Report the state of this node.
     Info,
 }
 
@@ -121,11 +134,11 @@ pub enum Reply {
     },
     /// Too many user messages wait to be sent.
     Full,
-    /// Nobody was told in time; it is still on its way.
+    /// The timeout passed before a member was sent the update; it stays in the queue.
     TimedOut,
     /// The node has said goodbye: it tells nothing until it joins again.
     HasLeft,
-    /// Nothing is detected: give [`Command::Start`] first.
+    /// The failure detector does not run: give [`Command::Start`] first.
     NotStarted,
     /// It was started already.
     AlreadyStarted,
@@ -162,8 +175,8 @@ pub struct Info {
     pub past: usize,
     /// How bad its own health is: 0 is well.
     pub health: u32,
-    /// Rumours about members that wait to be sent.
-    pub rumours: usize,
+    /// Updates about members that wait to be sent.
+    pub updates: usize,
     /// User messages that wait to be sent.
     pub users: usize,
     /// Where it is.
@@ -180,7 +193,7 @@ pub enum JoinReason {
     Returned,
 }
 
-/// What the application is told unasked.
+/// The events of `members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -208,6 +221,8 @@ pub enum Event {
     MemberSuspected {
         /// Who is suspected.
         id: Id,
+        /// Where it was.
+        addr: SocketAddr,
         /// In which incarnation.
         incarnation: Incarnation,
         /// Whose probe it was.
@@ -217,6 +232,8 @@ pub enum Event {
     MemberRecovered {
         /// Who.
         id: Id,
+        /// Where.
+        addr: SocketAddr,
         /// In which incarnation.
         incarnation: Incarnation,
     },
@@ -224,15 +241,19 @@ pub enum Event {
     MemberDied {
         /// Who.
         id: Id,
+        /// Where it was.
+        addr: SocketAddr,
         /// In which incarnation.
         incarnation: Incarnation,
-        /// Whose patience was over.
+        /// The node whose suspicion timeout passed.
         by: Id,
     },
     /// A member said goodbye.
     MemberLeft {
         /// Who.
         id: Id,
+        /// Where it was.
+        addr: SocketAddr,
         /// In which incarnation.
         incarnation: Incarnation,
     },
@@ -241,7 +262,7 @@ pub enum Event {
         /// Who.
         id: Id,
     },
-    /// We were accused, and contradicted.
+    /// This node was suspected or declared dead, and refuted it.
     Refuted {
         /// Our incarnation now.
         incarnation: Incarnation,
@@ -251,8 +272,31 @@ pub enum Event {
         /// Where it is.
         addr: SocketAddr,
     },
+    /// Two nodes answer to the id of one member.
+    MemberConflict {
+        /// Whose id.
+        id: Id,
+        /// Where the member is that keeps it.
+        addr: SocketAddr,
+        /// Where the other node is.
+        other: SocketAddr,
+    },
+    /// A member has the name of this node.
+    NameConflict {
+        /// The name of both.
+        name: String,
+        /// Which member.
+        id: Id,
+        /// Where it is.
+        addr: SocketAddr,
+    },
     /// Somebody answers at an address we wanted to join.
     Joined {
+        /// Which.
+        addr: SocketAddr,
+    },
+    /// A node of another ring answers at an address we wanted to join.
+    WrongRing {
         /// Which.
         addr: SocketAddr,
     },
@@ -288,7 +332,7 @@ crate::counters! {
         probes,
         /// Probes for which others were asked for help.
         indirect_probes,
-        /// Probes that a helper answered.
+        /// Probes that a proxy answered.
         indirect_answers,
         /// Probes that nobody answered.
         probes_failed,
@@ -306,17 +350,23 @@ crate::counters! {
         deaths,
         /// Accusations against ourselves that were contradicted.
         refutations,
+        /// Accusations not answered because too many were in the same period.
+        refutations_dropped,
+        /// Questions to nodes that are not believed yet.
+        questions,
+        /// Questions not asked because the same was asked a moment ago, or too many waited.
+        questions_dropped,
         /// Signs of another node with our id that were acted on.
         conflicts,
         /// Further signs of another node with our id in the same period.
         conflicts_dropped,
-        /// Nodes told what is held against them.
-        pokes,
+        /// Nodes that were sent their own suspicion or death.
+        notifications,
         /// Nodes not told because too many were in the same period.
-        pokes_dropped,
+        notifications_dropped,
         /// Joins that were answered.
         joins_answered,
-        /// Past members asked whether they are back.
+        /// Tombstones whose members were asked whether they are back.
         retries,
         /// Comparisons of tables begun.
         syncs,
@@ -349,6 +399,6 @@ crate::counters! {
         /// Packets of another ring, of our own id, or at a wrong time.
         rejected,
         /// Entries of the store that were not a kept member.
-        kept_unreadable,
+        stored_unreadable,
     }
 }

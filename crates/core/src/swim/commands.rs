@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 use super::contents::{META_BYTES_MAX, OwnContents};
-use super::deadlines::Deadlines;
-use super::gossip::{Rumour, UserPush};
-use super::machine::{Out, Swim, Waiting};
+use super::gossip::{Update, UserPush};
+use super::machine::{Out, Swim};
 use super::member::Member;
-use super::message::{Header, Message};
-use super::standing::{Standing, State};
+use super::members::Slot;
+use super::message::Message;
+use super::status::{State, Status};
 use super::suspicions::Suspicions;
 use super::{Command, Info, MemberStatus, Node, Reply};
 use crate::id::Id;
@@ -24,49 +24,39 @@ impl Swim {
         command: Command,
         out: Out<'_, '_>,
     ) -> Option<Reply> {
-        let needs_start = matches!(
-            command,
-            Command::Join { .. } | Command::Leave { .. } | Command::Update { .. } | Command::Broadcast { .. }
-        );
-        if self.stopping.is_some() {
-            return Some(Reply::Stopped);
-        }
-        if needs_start && !self.running {
-            return Some(Reply::NotStarted);
-        }
-        let tells =
-            matches!(command, Command::Update { .. } | Command::SetMeta { .. } | Command::Broadcast { .. });
-        if tells && self.leaving {
-            // Whatever it told of itself would contradict its goodbye.
-            return Some(Reply::HasLeft);
+        if let Some(refusal) = self.refusal(&command) {
+            return Some(refusal);
         }
         Some(match command {
             Command::Start => self.start_again(now, out),
-            Command::Stop => self.pause(false, out),
-            Command::Close => self.pause(true, out),
+            Command::Stop => self.pause(now, false, out),
+            Command::Close => self.pause(now, true, out),
             Command::Join { addrs } => {
-                if self.leaving {
-                    self.come_back();
+                let cx = &mut self.lower.cx(now, out);
+                if cx.lower.env.is_leaving() {
+                    cx.lower.env.set_leaving(false);
+                    cx.lower.raise_to(cx.lower.own_incarnation().next());
+                    cx.announce(None);
                 }
-                let joining = addrs.iter().filter(|addr| self.join(now, **addr, out)).count();
+                let joining = addrs.iter().filter(|addr| self.joining.join(cx, **addr)).count();
                 if joining == 0 { Reply::NoAddress } else { Reply::Joining { addrs: joining } }
             }
             Command::Leave { timeout } => return self.leave(now, request, timeout, out),
             Command::Update { timeout } => {
-                self.raise_to(self.members.get(self.me).incarnation().next());
-                if !self.wait(now, request, timeout) {
-                    self.announce(None);
-                    return Some(Reply::Done);
-                }
-                self.announce(Some(request));
-                return None;
+                self.lower.raise_to(self.lower.own_incarnation().next());
+                let waits = self.wait(now, request, timeout);
+                self.lower.cx(now, out).announce(waits.then_some(request));
+                return (!waits).then_some(Reply::Done);
             }
-            Command::SetMeta { meta } => self.set_meta(&meta),
+            Command::SetMeta { meta } => self.set_meta(now, &meta, out),
             Command::Broadcast { data, wait } => return self.broadcast(request, &data, wait),
-            Command::ForceLeave { id } => self.force_leave(now, id, out),
-            Command::LocalNode => Reply::LocalNode(node_of(self.members.get(self.me))),
-            Command::Members { all } => Reply::Members(self.statuses(all)),
-            Command::MemberCount => Reply::Count(self.members.live()),
+            Command::ForceLeave { id, prune } => self.force_leave(now, id, prune, out),
+            Command::LocalNode => {
+                let own = self.lower.members.get(self.lower.env.me());
+                Reply::LocalNode(Node::new(own.id(), own.contents()))
+            }
+            Command::Members { all } => Reply::Members(self.statuses(now, all)),
+            Command::MemberCount => Reply::Count(self.lower.members.live()),
             Command::Rtt { from, to } => Reply::Rtt(self.rtt(from, to).map(micros)),
             Command::Info => Reply::Info(self.info()),
         })
@@ -75,35 +65,60 @@ impl Swim {
     /// The round-trip time between two members: measured if one is us, else by their coordinates.
     #[must_use]
     pub fn rtt(&self, from: Option<Id>, to: Id) -> Option<Duration> {
-        if from.unwrap_or(self.id) == to {
-            return self.members.member(to).map(|_| Duration::ZERO);
+        let (own, members) = (self.lower.env.id(), &self.lower.members);
+        if from.unwrap_or(own) == to {
+            return members.member(to).map(|_| Duration::ZERO);
         }
-        let from = from.filter(|from| *from != self.id);
-        let measured = self.members.member(to).and_then(Member::rtt).filter(|_| from.is_none());
+        let from = from.filter(|from| *from != own);
+        let measured = members.member(to).and_then(Member::rtt).filter(|_| from.is_none());
         let place = |id: Id| {
-            if id == self.id { Some(self.coordinate) } else { self.members.member(id)?.coordinate() }
+            if id == own { Some(self.prober.coordinate()) } else { members.member(id)?.coordinate() }
         };
         match (measured, from) {
             (Some(rtt), _) => Some(rtt.estimate()),
-            (None, None) => Some(self.coordinate.rtt_to(&place(to)?)),
+            (None, None) => Some(self.prober.coordinate().rtt_to(&place(to)?)),
             (None, Some(from)) => Some(place(from)?.rtt_to(&place(to)?)),
         }
     }
 
-    /// Says goodbye (SA-12): a Dead of our own, of our own incarnation, that we shall not contradict.
-    pub(super) fn say_goodbye(&mut self, waiter: Option<RequestId>) {
-        self.leaving = true;
-        let incarnation = self.members.get(self.me).incarnation();
-        self.members.merge(self.me, Standing::new(incarnation, State::Left), None);
-        let header = Header { from: self.id, sequence: self.sequence };
-        self.spread(Message::Dead { header, id: self.id, incarnation }, waiter);
+    /// All known members, and those that failed or left in the last [`Config::keep_failed`](super::Config::keep_failed)
+    /// (SA-33b), in order of ids.
+    #[must_use]
+    pub fn all_members(&self, now: Now) -> Vec<MemberStatus> {
+        self.statuses(now, true)
     }
 
-    /// Ends what waits: for a rumour to be handed on, or for room in the queue (SF-15).
+    /// Says goodbye (SA-12): a Dead of our own, of our own incarnation, that we shall not contradict.
+    pub(super) fn broadcast_leave(&mut self, now: Now, waiter: Option<RequestId>, out: Out<'_, '_>) {
+        self.lower.env.set_leaving(true);
+        let (id, me, incarnation) = (self.lower.env.id(), self.lower.env.me(), self.lower.own_incarnation());
+        self.lower.members.merge(me, Status::new(incarnation, State::Left), None);
+        let header = self.lower.env.last_header();
+        self.lower.cx(now, out).broadcast_update(Message::Dead { header, id, incarnation }, waiter);
+    }
+
+    /// Ends what waits: for an update to be sent, or for room in the queue (SF-15).
     pub(super) fn end_waiting(&mut self, reply: &Reply, out: Out<'_, '_>) {
-        let waiting = core::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.request);
-        for request in waiting.chain(self.mail.gossip.turn_away()) {
-            out.reply(request, reply.clone());
+        self.lower.dissemination.end_waiting(&mut self.lower.packets, reply, out);
+    }
+
+    /// Why a command cannot be done now.
+    fn refusal(&self, command: &Command) -> Option<Reply> {
+        let needs_start = matches!(
+            command,
+            Command::Join { .. } | Command::Leave { .. } | Command::Update { .. } | Command::Broadcast { .. }
+        );
+        let tells =
+            matches!(command, Command::Update { .. } | Command::SetMeta { .. } | Command::Broadcast { .. });
+        if self.lower.env.stopping().is_some() {
+            Some(Reply::Stopped)
+        } else if needs_start && !self.lower.env.is_running() {
+            Some(Reply::NotStarted)
+        } else if tells && self.lower.env.is_leaving() {
+            // Whatever it told of itself would contradict its goodbye.
+            Some(Reply::HasLeft)
+        } else {
+            None
         }
     }
 
@@ -114,78 +129,72 @@ impl Swim {
         timeout: Option<Duration>,
         out: Out<'_, '_>,
     ) -> Option<Reply> {
-        if self.leaving {
+        if self.lower.env.is_leaving() {
             return Some(Reply::Done);
         }
         let waits = self.wait(now, request, timeout);
-        self.say_goodbye(Some(request).filter(|_| waits));
-        self.gossip_now(now, out);
+        self.broadcast_leave(now, Some(request).filter(|_| waits), out);
+        self.lower.cx(now, out).gossip_now();
         (!waits).then_some(Reply::Done)
     }
 
-    /// Puts a command among those that wait for their rumour to be handed on; false if nobody is there to hear it.
+    /// Puts a command among those that wait for their update to be sent; false if nobody is there to hear it.
     fn wait(&mut self, now: Now, request: RequestId, timeout: Option<Duration>) -> bool {
-        let waits = !self.selection.is_empty() && self.waiting.len() < self.waiting_max;
-        if waits {
-            self.waiting.push(Waiting { request, until: timeout.map(|timeout| now.mono + timeout) });
-        }
-        waits
+        let until = timeout.map(|timeout| now.mono + timeout);
+        !self.lower.selection.is_empty() && self.lower.dissemination.wait(request, until)
     }
 
-    fn come_back(&mut self) {
-        self.leaving = false;
-        self.raise_to(self.members.get(self.me).incarnation().next());
-        self.announce(None);
-    }
-
-    fn set_meta(&mut self, meta: &[u8]) -> Reply {
-        let addrs: Vec<_> = self.own_contents.borrow().addrs().collect();
+    fn set_meta(&mut self, now: Now, meta: &[u8], out: Out<'_, '_>) -> Reply {
+        let addrs: Vec<_> = self.lower.env.own_contents().borrow().addrs().collect();
         let Some(contents) = OwnContents::new(&addrs, meta) else {
             return Reply::TooLarge { bytes: meta.len(), bytes_max: META_BYTES_MAX };
         };
-        self.own_contents = contents;
-        self.raise_to(self.members.get(self.me).incarnation().next());
-        self.announce(None);
+        self.lower.env.set_own_contents(contents);
+        self.lower.raise_to(self.lower.own_incarnation().next());
+        self.lower.cx(now, out).announce(None);
         Reply::Done
     }
 
     fn broadcast(&mut self, request: RequestId, data: &[u8], wait: bool) -> Option<Reply> {
-        let bytes_max = self.mail.user_bytes_max();
+        let bytes_max = self.lower.packets.user_bytes_max();
         if data.len() > bytes_max {
             return Some(Reply::TooLarge { bytes: data.len(), bytes_max });
         }
-        if self.selection.is_empty() {
+        if self.lower.selection.is_empty() {
             return Some(Reply::Done); // SF-16: nobody is there to hear it.
         }
-        self.user_sequence = self.user_sequence.next();
-        let header = Header { from: self.id, sequence: self.user_sequence };
-        let rumour = Rumour::new(&Message::User { header, id: self.id, data }, None);
-        self.wake_gossip();
-        match self.mail.gossip.push_user(rumour, request, wait) {
+        let header = self.lower.env.header(self.users.next_sequence());
+        let update = Update::new(&Message::User { header, id: header.from, data }, None);
+        self.lower.dissemination.wake();
+        match self.lower.packets.gossip_mut().push_user(update, request, wait) {
             UserPush::Queued => Some(Reply::Done),
             UserPush::Blocked => None,
             UserPush::Full => Some(Reply::Full),
         }
     }
 
-    /// An operator knows that a node will not come back: as if it had said goodbye. A living one contradicts.
-    fn force_leave(&mut self, now: Now, id: Id, out: Out<'_, '_>) -> Reply {
-        let forgotten = self.past.remove(id);
-        self.keeper.change(id, now.mono);
-        match self.members.find(id) {
-            Some(slot) if slot != self.me => {
-                let incarnation = self.members.get(slot).incarnation();
-                let header = Header { from: id, sequence: self.sequence };
-                self.dead(now, slot, Message::Dead { header, id, incarnation }, out);
-                Reply::Done
+    /// An operator knows that a node will not come back: as if it had said goodbye. A living one contradicts. With `prune`
+    /// it is forgotten as well.
+    fn force_leave(&mut self, now: Now, id: Id, prune: bool, out: Out<'_, '_>) -> Reply {
+        let cx = &mut self.lower.cx(now, out);
+        let slot = cx.lower.members.find(id).filter(|slot| *slot != cx.lower.env.me());
+        let was_known = cx.lower.history.set_left(id) || slot.is_some();
+        if let Some(slot) = slot {
+            let incarnation = cx.lower.members.get(slot).incarnation();
+            self.membership.end_member(cx, slot, Status::new(incarnation, State::Left), id);
+            if prune {
+                self.membership.forget(cx, slot);
             }
-            _ if forgotten => Reply::Done,
-            _ => Reply::NoSuchMember,
         }
+        if prune {
+            cx.lower.history.forget(id);
+        }
+        cx.lower.history.change(id, now.mono);
+        if was_known { Reply::Done } else { Reply::NoSuchMember }
     }
 
     fn start_again(&mut self, now: Now, out: Out<'_, '_>) -> Reply {
-        if self.running {
+        if self.lower.env.is_running() {
             return Reply::AlreadyStarted;
         }
         self.begin(now, out);
@@ -193,53 +202,58 @@ impl Swim {
     }
 
     /// Stops to detect failures without leaving (SA-14); `close` also drops what waits to be sent.
-    fn pause(&mut self, close: bool, out: Out<'_, '_>) -> Reply {
-        self.running = false;
-        (self.next_tick, self.next_sync, self.next_retry) = (None, None, None);
-        self.probes.take();
-        self.joins.clear();
-        self.suspicions = Suspicions::default();
-        self.greetings = Deadlines::default();
-        if !close && !self.selection.is_empty() && !self.mail.gossip.is_empty() {
-            self.gossip_once(out);
+    fn pause(&mut self, now: Now, close: bool, out: Out<'_, '_>) -> Reply {
+        self.lower.env.set_running(false);
+        self.prober.stop();
+        self.sync.stop();
+        self.joining.stop();
+        self.joining.drop_replies();
+        self.lower.suspicions = Suspicions::new(self.lower.env.settings().last_probe());
+        if !close && !self.lower.selection.is_empty() && !self.lower.packets.gossip().is_empty() {
+            self.lower.cx(now, out).gossip_once();
         }
-        self.answer_handed(out);
-        self.mail.gossip.stop();
-        self.next_gossip = None;
+        self.lower.dissemination.answer_sent(&mut self.lower.packets, out);
+        self.lower.packets.gossip_mut().stop();
+        self.lower.dissemination.set_next(None);
         self.end_waiting(&Reply::Stopped, out);
         Reply::Done
     }
 
-    fn statuses(&self, all: bool) -> Vec<MemberStatus> {
-        let shown = self.members.iter().filter(|(_, member)| all || member.state().is_live());
-        let status = |(slot, member): (_, &Member)| MemberStatus {
-            node: node_of(member),
-            state: member.state(),
-            incarnation: member.incarnation(),
-            rtt_micros: member.rtt().map(|rtt| micros(rtt.estimate())),
-            is_self: slot == self.me,
+    fn statuses(&self, now: Now, all: bool) -> Vec<MemberStatus> {
+        let shown = self.lower.members.iter().filter(|(_, member)| all || member.state().is_live());
+        let status = |(slot, member): (Slot, &Member)| {
+            let ended = self.lower.history.ended(slot);
+            MemberStatus {
+                node: Node::new(member.id(), member.contents()),
+                state: member.state(),
+                incarnation: member.incarnation(),
+                rtt_micros: member.rtt().map(|rtt| micros(rtt.estimate())),
+                since_micros: ended.map(|(since, _)| since.as_micros()),
+                by: ended.map(|(_, by)| by),
+                is_self: slot == self.lower.env.me(),
+            }
         };
-        shown.map(status).collect()
+        let mut statuses: Vec<MemberStatus> = shown.map(status).collect();
+        if all {
+            statuses.extend(self.lower.history.shown(now));
+            statuses.sort_by_key(|status| status.node.id);
+        }
+        statuses
     }
 
     fn info(&self) -> Info {
-        let (rumours, users) = self.mail.gossip.len();
+        let (updates, users) = self.lower.packets.gossip().len();
         Info {
-            id: self.id,
-            incarnation: self.members.get(self.me).incarnation(),
-            period: self.period,
-            live: self.members.live(),
-            known: self.members.len(),
-            past: self.past.len(),
-            health: self.health.score(),
-            rumours,
+            id: self.lower.env.id(),
+            incarnation: self.lower.own_incarnation(),
+            period: self.lower.env.period(),
+            live: self.lower.members.live(),
+            known: self.lower.members.len(),
+            past: self.lower.history.len(),
+            health: self.prober.health().score(),
+            updates,
             users,
-            coordinate: self.coordinate,
+            coordinate: self.prober.coordinate(),
         }
     }
-}
-
-fn node_of(member: &Member) -> Node {
-    let contents = member.contents();
-    Node { id: member.id(), addrs: contents.addrs().collect(), meta: contents.meta().to_vec() }
 }

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::contents::{ADDRS_MAX, META_BYTES_MAX};
-use super::limits::Scale;
 use super::preset::Preset;
+use super::scaling::Scale;
 use super::sequence::Sequence;
 use super::sorter::NodeSorter;
 use crate::id::Id;
@@ -34,11 +34,13 @@ pub struct Config {
     /// The most members, the recently dead included; a new one is then refused and counted.
     pub members_max: usize,
     /// The most past members to be asked again; a new one takes the place of the one asked last. 0 is none.
-    pub past_max: usize,
+    pub tombstones_max: usize,
+    /// How long failed and left members are shown (SA-33b).
+    pub keep_failed: Duration,
     /// The most members kept on disk; further ones are not. 0 is none.
-    pub kept_max: usize,
+    pub stored_max: usize,
     /// How long a change of the kept members may wait to be written.
-    pub keep_interval: Duration,
+    pub store_interval: Duration,
     /// The most user messages waiting to be sent (S-91); further ones wait to wait. 0 is no limit.
     pub user_max: usize,
     /// The most user broadcasts waiting for room; further ones are refused.
@@ -71,7 +73,7 @@ pub struct Settings {
     pub probe_timeout: Duration,
     /// How many others are asked for help (S-118).
     pub indirect_probes: usize,
-    /// Rumours are repeated so often, times the digits of N (S-116).
+    /// Updates are repeated so often, times the digits of N (S-116).
     pub retransmit_mult: u32,
     /// A suspicion lasts so many intervals, times the digits of N (S-117).
     pub suspicion_mult: u32,
@@ -89,6 +91,9 @@ pub struct Settings {
     pub sorter: NodeSorter,
     /// The largest packet.
     pub packet_bytes_max: usize,
+    /// Claims are verified: a node answers a nonce before it is believed about itself, and a last probe before it is dead
+    /// (SA-7c, SA-31a, SA-58a, SA-61).
+    pub verify: bool,
     /// A tick that comes more than an interval late suspects nobody (SA-32).
     pub late_tick_guard: bool,
     /// The other addresses of a node are tried when the first does not answer (SA-59a).
@@ -105,13 +110,13 @@ pub struct Settings {
     pub adaptive_timeout: bool,
     /// The share of a packet that belongs to user messages, in percent; `None` is one queue for all.
     pub user_share: Option<u8>,
-    /// Rumours also go out between pings, at this interval; zero is off (S-R9).
+    /// Updates also go out between pings, at this interval; zero is off (S-R9).
     pub gossip_interval: Duration,
     /// To how many.
     pub gossip_nodes: usize,
     /// How often a past member is asked whether it is back; zero is off.
     pub retry_interval: Duration,
-    /// How often the table is compared with that of a random member; zero is off.
+    /// The interval of anti-entropy (push-pull) with a random member; zero is off.
     pub sync_interval: Duration,
     /// How often a member is asked where it is; zero is off.
     pub coordinate_interval: Duration,
@@ -135,9 +140,10 @@ impl Config {
             aligned: false,
             leave_on_stop: true,
             members_max: 65_536,
-            past_max: if lasting { 1024 } else { 0 },
-            kept_max: if lasting { 1024 } else { 0 },
-            keep_interval: Duration::from_secs(5),
+            tombstones_max: if lasting { 1024 } else { 0 },
+            keep_failed: Duration::from_secs(24 * 3600),
+            stored_max: if lasting { 1024 } else { 0 },
+            store_interval: Duration::from_secs(5),
             user_max: 256,
             blocked_max: 64,
             origins_max: 1024,
@@ -175,7 +181,16 @@ impl Config {
 }
 
 impl Settings {
-    fn check(&self) -> Result<(), ConfigError> {
+    /// How long before its end a suspicion has its last probe.
+    pub(super) const fn last_probe(&self) -> Duration {
+        if self.verify { self.probe_interval } else { Duration::ZERO }
+    }
+
+    /// Whether these settings can work.
+    ///
+    /// # Errors
+    /// If they cannot: why.
+    pub fn check(&self) -> Result<(), ConfigError> {
         if self.probe_interval < INTERVAL_MIN {
             return Err(ConfigError::Interval(self.probe_interval));
         }
@@ -188,6 +203,10 @@ impl Settings {
         }
         if self.region_count == 0 || self.region_probes + self.neighbor_probes == 0 {
             return Err(ConfigError::NoProbes);
+        }
+        if self.neighbor_probes > self.neighbor_count {
+            let (probes, count) = (self.neighbor_probes, self.neighbor_count);
+            return Err(ConfigError::Neighbors { probes, count });
         }
         if !(PACKET_BYTES_MIN..=PACKET_BYTES_MAX).contains(&self.packet_bytes_max) {
             return Err(ConfigError::Packet(self.packet_bytes_max));
@@ -240,10 +259,20 @@ pub enum ConfigError {
     /// Nobody would ever be probed.
     #[error("nobody would be probed: region_count and region_probes or neighbor_probes must be at least 1")]
     NoProbes,
+    /// More neighbours would be probed than there are.
+    #[error(
+        "neighbor_probes is {probes}, but the neighbourhood has {count} nodes: raise neighbor_count or probe fewer"
+    )]
+    Neighbors {
+        /// As configured.
+        probes: usize,
+        /// As configured.
+        count: usize,
+    },
     /// A packet too small for a message, or too large for a datagram.
     #[error("the largest packet is {0} bytes: it must be between {PACKET_BYTES_MIN} and {PACKET_BYTES_MAX}")]
     Packet(usize),
-    /// Rumours about members would starve.
+    /// Updates about members would starve.
     #[error("the user share is over 90 percent: leave the membership its share")]
     Share,
 }

@@ -1,10 +1,10 @@
-//! What is on its way to everybody: rumours about members, and messages of users, each with its share of a packet.
+//! What is on its way to everybody: updates about members, and messages of users, each with its share of a packet.
 
 use std::collections::VecDeque;
 
 use super::message::Message;
 use super::queue::{Broadcast, BroadcastQueue, Pushed};
-use super::standing::{Incarnation, Standing};
+use super::status::{Incarnation, Status};
 use super::wire::Coded;
 use crate::id::Id;
 use crate::tag::RequestId;
@@ -12,19 +12,19 @@ use crate::tag::RequestId;
 /// How often a node passes anything on at least, where user messages have their share. Nothing repairs a user message
 /// that was missed, and what is told of a newcomer is told most often to the newcomer itself: with the usual two or four
 /// times in a small group, somebody else hears of it only when tables are compared.
-const TRANSMITS_LEAST: u32 = 8;
+const TRANSMIT_LIMIT_MIN: u32 = 8;
 
-/// One rumour or user message, ready to be sent.
+/// One update or user message, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Rumour {
+pub(super) struct Update {
     coded: Coded,
     /// About whom and what; `None` of a user message.
-    about: Option<(Id, Standing)>,
+    about: Option<(Id, Status)>,
     /// Who waits for it to be handed on for the first time (SA-13).
     waiter: Option<RequestId>,
 }
 
-impl Rumour {
+impl Update {
     /// From a message; its waiter is told when it first goes out.
     pub(super) fn new(message: &Message<'_>, waiter: Option<RequestId>) -> Self {
         let incarnation = match message {
@@ -34,12 +34,12 @@ impl Rumour {
             | Message::Dead { incarnation, .. } => *incarnation,
             _ => Incarnation::default(),
         };
-        let standing = message.state().map(|state| Standing::new(incarnation, state));
-        Self { coded: Coded::new(message), about: message.subject().zip(standing), waiter }
+        let status = message.state().map(|state| Status::new(incarnation, state));
+        Self { coded: Coded::new(message), about: message.subject().zip(status), waiter }
     }
 }
 
-impl Broadcast for Rumour {
+impl Broadcast for Update {
     type Subject = Id;
 
     fn subject(&self) -> Option<Id> {
@@ -48,7 +48,7 @@ impl Broadcast for Rumour {
 
     /// Newer, or of the same age: another accuser of the same suspicion is worth telling (Lifeguard).
     fn invalidates(&self, old: &Self) -> bool {
-        self.about.map(|(_, standing)| standing) >= old.about.map(|(_, standing)| standing)
+        self.about.map(|(_, status)| status) >= old.about.map(|(_, status)| status)
     }
 
     fn size(&self) -> usize {
@@ -59,9 +59,9 @@ impl Broadcast for Rumour {
 /// The queues, and who waits to get into them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Gossip {
-    members: BroadcastQueue<Rumour>,
+    members: BroadcastQueue<Update>,
     /// User messages, if they have a share of their own; otherwise they wait among the others.
-    users: BroadcastQueue<Rumour>,
+    users: BroadcastQueue<Update>,
     /// How much of a packet is for user messages, in percent; `None` is one queue for all.
     share: Option<u8>,
     /// What user messages have saved up of their share, in bytes: a large one must not wait for ever.
@@ -70,7 +70,7 @@ pub(super) struct Gossip {
     user_count: usize,
     user_max: usize,
     /// Pushes that found the queue full, oldest first (S-98, SA-45).
-    blocked: VecDeque<(RequestId, Rumour)>,
+    blocked: VecDeque<(RequestId, Update)>,
     blocked_max: usize,
 }
 
@@ -99,29 +99,29 @@ impl Gossip {
         }
     }
 
-    /// Spreads a rumour about a member. It never waits for room: at most one per member is there (SA-45).
-    pub(super) fn spread(&mut self, rumour: Rumour) -> Pushed {
-        self.members.push(rumour)
+    /// Spreads a update about a member. It never waits for room: at most one per member is there (SA-45).
+    pub(super) fn broadcast_update(&mut self, update: Update) -> Pushed {
+        self.members.push(update)
     }
 
     /// Spreads a user message of our own, which may have to wait for room.
-    pub(super) fn push_user(&mut self, rumour: Rumour, request: RequestId, wait: bool) -> UserPush {
+    pub(super) fn push_user(&mut self, update: Update, request: RequestId, wait: bool) -> UserPush {
         if self.has_room() && self.blocked.is_empty() {
-            self.insert_user(rumour);
+            self.insert_user(update);
             return UserPush::Queued;
         }
         if !wait || self.blocked.len() >= self.blocked_max {
             return UserPush::Full;
         }
-        self.blocked.push_back((request, rumour));
+        self.blocked.push_back((request, update));
         UserPush::Blocked
     }
 
     /// Passes a user message of somebody else on; false if there is no room, and it ends here.
-    pub(super) fn relay_user(&mut self, rumour: Rumour) -> bool {
+    pub(super) fn relay_user(&mut self, update: Update) -> bool {
         let room = self.has_room();
         if room {
-            self.insert_user(rumour);
+            self.insert_user(update);
         }
         room
     }
@@ -129,32 +129,32 @@ impl Gossip {
     /// Appends what fits into `room` bytes of a packet; who waited for it is put into `handed`.
     pub(super) fn fill(&mut self, bytes: &mut Vec<u8>, room: usize, limit: u32, handed: &mut Vec<RequestId>) {
         let mut used = 0;
-        let mut take = |rumour: &Rumour| {
-            used += rumour.size();
-            bytes.extend_from_slice(rumour.coded.bytes());
-            handed.extend(rumour.waiter);
+        let mut take = |update: &Update| {
+            used += update.size();
+            bytes.extend_from_slice(update.coded.bytes());
+            handed.extend(update.waiter);
         };
         match self.share {
             None => self.members.select(room, limit, &mut take),
             Some(percent) => {
-                // Users get what they saved up, rumours what is left of the packet (memberlist's users starve:
+                // Users get what they saved up, updates what is left of the packet (memberlist's users starve:
                 // #299), and users once more if they got nothing.
                 self.credit = (self.credit + room * usize::from(percent) / 100).min(room);
-                let limit = limit.max(TRANSMITS_LEAST);
+                let limit = limit.max(TRANSMIT_LIMIT_MIN);
                 self.users.select(self.credit, limit, &mut take);
                 let by_users = used;
                 self.credit = if self.users.is_empty() { 0 } else { self.credit - by_users.min(self.credit) };
-                let mut take = |rumour: &Rumour| {
-                    used += rumour.size();
-                    bytes.extend_from_slice(rumour.coded.bytes());
-                    handed.extend(rumour.waiter);
+                let mut take = |update: &Update| {
+                    used += update.size();
+                    bytes.extend_from_slice(update.coded.bytes());
+                    handed.extend(update.waiter);
                 };
                 self.members.select(room - by_users, limit, &mut take);
                 let left = room - used;
                 if by_users == 0 {
-                    self.users.select(left, limit, |rumour| {
-                        bytes.extend_from_slice(rumour.coded.bytes());
-                        handed.extend(rumour.waiter);
+                    self.users.select(left, limit, |update| {
+                        bytes.extend_from_slice(update.coded.bytes());
+                        handed.extend(update.waiter);
                     });
                 }
             }
@@ -164,12 +164,12 @@ impl Gossip {
     /// Lets those in who wait for room, and tells who they are. Call it after every packet.
     pub(super) fn settle(&mut self) -> Vec<RequestId> {
         let over = self.members.take_finished().into_iter().chain(self.users.take_finished());
-        self.user_count -= over.filter(|(rumour, _)| rumour.about.is_none()).count();
+        self.user_count -= over.filter(|(update, _)| update.about.is_none()).count();
         let mut let_in = Vec::new();
         while self.has_room()
-            && let Some((request, rumour)) = self.blocked.pop_front()
+            && let Some((request, update)) = self.blocked.pop_front()
         {
-            self.insert_user(rumour);
+            self.insert_user(update);
             let_in.push(request);
         }
         let_in
@@ -194,7 +194,7 @@ impl Gossip {
         self.members.is_empty() && self.users.is_empty()
     }
 
-    /// How many rumours and how many user messages wait to be sent.
+    /// How many updates and how many user messages wait to be sent.
     pub(super) fn len(&self) -> (usize, usize) {
         (self.members.len() + self.users.len() - self.user_count, self.user_count)
     }
@@ -203,16 +203,14 @@ impl Gossip {
         self.user_max == 0 || self.user_count < self.user_max
     }
 
-    fn insert_user(&mut self, rumour: Rumour) {
+    fn insert_user(&mut self, update: Update) {
         self.user_count += 1;
-        (if self.share.is_some() { &mut self.users } else { &mut self.members }).push(rumour);
+        (if self.share.is_some() { &mut self.users } else { &mut self.members }).push(update);
     }
 
     /// What waits about members, in order of priority.
     #[cfg(test)]
-    pub(super) fn rumours(&self) -> impl Iterator<Item = (Id, Standing, u32)> {
-        self.members
-            .iter()
-            .filter_map(|(rumour, sent)| rumour.about.map(|(id, standing)| (id, standing, sent)))
+    pub(super) fn updates(&self) -> impl Iterator<Item = (Id, Status, u32)> {
+        self.members.iter().filter_map(|(update, sent)| update.about.map(|(id, status)| (id, status, sent)))
     }
 }

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::member::Member;
 use super::message::Message;
+use crate::common::caught;
 
 /// What a handler decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +58,9 @@ impl Handlers {
         self.0.is_empty()
     }
 
-    /// What the chain decides on a message.
+    /// What the chain decides on a message. A handler that panics refuses it.
     pub fn handle(&mut self, message: &Message<'_>, member: Option<&Member>) -> Verdict {
-        Next(&mut self.0).handle(message, member)
+        caught(|| Next(&mut self.0).handle(message, member)).unwrap_or(Verdict::Refused)
     }
 }
 

@@ -18,7 +18,7 @@ impl Health {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// So many signs that it is us: helpers that did not even say no, a refutation, a late tick.
+    /// So many signs that it is us: proxies that did not even say no, a refutation, a late tick.
     pub(super) fn worse(&mut self, by: u32) {
         self.score = self.score.saturating_add(by).min(self.score_max);
     }

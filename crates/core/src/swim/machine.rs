@@ -1,28 +1,28 @@
-//! The machine: matches what comes in and delegates to the nouns.
+//! The machine: gives every input to a part, and turns what parts report into calls to others.
 
+use core::time::Duration;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use super::addr::Addr;
-use super::config::{Config, ConfigError, Settings};
+use super::config::{Config, ConfigError};
 use super::contents::OwnContents;
-use super::deadlines::Deadlines;
+use super::dissemination::Dissemination;
+use super::env::Env;
 use super::handlers::{Handler, Handlers};
-use super::health::Health;
-use super::inbox::Packet;
-use super::joins::{Joins, Transfers};
-use super::keeper::Keeper;
-use super::mail::Mail;
-use super::members::{Members, Slot};
-use super::message::Message;
-use super::past::Past;
-use super::probes::{Probes, Relays};
+use super::history::{History, Loaded};
+use super::joining::Joining;
+use super::lower::{Effect, Lower};
+use super::members::Members;
+use super::membership::Membership;
+use super::packets::Packets;
+use super::prober::Prober;
 use super::selection::Selection;
 use super::sequence::Sequence;
-use super::standing::{Incarnation, Standing, State};
+use super::status::{Incarnation, State, Status};
 use super::suspicions::Suspicions;
-use super::users::Seen;
-use super::vivaldi::Coordinate;
-use super::wire::Head;
+use super::sync::{self, AntiEntropy};
+use super::user_messages::UserMessages;
+use super::verifier::Verifier;
 use super::{Command, Counters, Event, Node, Reply};
 use crate::counters::VisitCounter;
 use crate::endpoint::{Bound, Endpoints, Socket, Space};
@@ -30,9 +30,8 @@ use crate::id::Id;
 use crate::machine::{Machine, Refusal};
 use crate::outbox::Outbox;
 use crate::rng::{Rng, Seed};
-use crate::store::StoreReply;
-use crate::stream::StreamEvent;
-use crate::tag::{RequestId, SocketId, SpaceId, StreamId};
+use crate::store::{StoreReply, StoreResult};
+use crate::tag::{RequestId, SocketId, SpaceId};
 use crate::time::{Instant, Now};
 
 /// The datagram socket.
@@ -45,106 +44,48 @@ mod timer {
     /// The next protocol period.
     pub(super) const PERIOD: &str = "members.period";
     /// A direct answer is overdue: others are asked for help.
-    pub(super) const HELP: &str = "members.help";
+    pub(super) const INDIRECT: &str = "members.indirect";
     /// A suspicion was not disputed.
     pub(super) const SUSPICION: &str = "members.suspicion";
+    /// A question is sent, or a claim was not disputed.
+    pub(super) const PROOF: &str = "members.proof";
     /// A dead member is forgotten.
-    pub(super) const GRAVE: &str = "members.grave";
+    pub(super) const RETENTION: &str = "members.retention";
     /// A ping for somebody else is overdue.
     pub(super) const RELAY: &str = "members.relay";
     /// A Join is sent again, or given up.
     pub(super) const JOIN: &str = "members.join";
     /// A joiner is greeted.
-    pub(super) const GREETING: &str = "members.greeting";
+    pub(super) const JOIN_REPLY: &str = "members.join_reply";
     /// A table goes on.
     pub(super) const TRANSFER: &str = "members.transfer";
-    /// Rumours go out between pings.
+    /// Updates go out between pings.
     pub(super) const GOSSIP: &str = "members.gossip";
     /// A past member is asked again.
     pub(super) const RETRY: &str = "members.retry";
     /// Tables are compared.
     pub(super) const SYNC: &str = "members.sync";
     /// The known members are written.
-    pub(super) const KEEP: &str = "members.keep";
+    pub(super) const SNAPSHOT: &str = "members.snapshot";
     /// A command has waited long enough.
     pub(super) const WAITING: &str = "members.waiting";
     /// The last goodbye has had its time.
     pub(super) const STOP: &str = "members.stop";
 }
 
-/// A command that waits for its rumour to be handed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
-    pub(super) request: RequestId,
-    pub(super) until: Option<Instant>,
-}
-
-/// What may be done only so often in one period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Budget {
-    /// Nodes told what is held against them.
-    pub(super) pokes: u32,
-    /// Contradictions of somebody else with our id.
-    pub(super) conflicts: u32,
-    /// User messages given to the application.
-    pub(super) users: u32,
-}
-
-impl Budget {
-    pub(super) const fn new() -> Self {
-        Self { pokes: 16, conflicts: 1, users: 0 }
-    }
-}
-
 /// One member of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Swim {
-    pub(super) id: Id,
-    pub(super) me: Slot,
-    pub(super) own_contents: OwnContents,
-    pub(super) settings: Settings,
-    pub(super) seeds: Vec<SocketAddr>,
-    pub(super) rng: Rng,
-    pub(super) members: Members,
-    pub(super) selection: Selection,
-    pub(super) probes: Probes,
-    pub(super) relays: Relays,
-    pub(super) suspicions: Suspicions,
-    pub(super) graves: Deadlines<Slot>,
-    pub(super) greetings: Deadlines<Id>,
-    pub(super) mail: Mail,
-    pub(super) health: Health,
-    pub(super) past: Past,
-    pub(super) joins: Joins,
-    pub(super) transfers: Transfers,
-    pub(super) keeper: Keeper,
-    pub(super) seen: Seen,
+    pub(super) lower: Lower,
+    pub(super) prober: Prober,
+    pub(super) membership: Membership,
+    pub(super) joining: Joining,
+    pub(super) sync: AntiEntropy,
+    pub(super) users: UserMessages,
     pub(super) handlers: Handlers,
-    pub(super) coordinate: Coordinate,
-    /// Whom the last round trip was measured to, until somebody takes it.
-    pub(super) measured: Option<Id>,
-    pub(super) sequence: Sequence,
-    pub(super) user_sequence: Sequence,
-    pub(super) period: u32,
-    pub(super) budget: Budget,
-    pub(super) waiting: Vec<Waiting>,
-    pub(super) next_tick: Option<Instant>,
-    pub(super) next_gossip: Option<Instant>,
-    pub(super) gossip_wanted: bool,
-    pub(super) next_retry: Option<Instant>,
-    pub(super) next_sync: Option<Instant>,
-    pub(super) coordinate_at: Instant,
-    pub(super) stopping: Option<Instant>,
-    pub(super) running: bool,
-    pub(super) leaving: bool,
-    pub(super) aligned: bool,
-    pub(super) sync_packets_max: usize,
-    pub(super) user_events_max: u32,
-    pub(super) waiting_max: usize,
     bind: SocketAddr,
     advertises: bool,
     leave_on_stop: bool,
-    pub(super) counters: Counters,
 }
 
 pub(super) type Out<'a, 'b> = &'a mut Outbox<'b, Swim>;
@@ -162,62 +103,39 @@ impl Swim {
         let own_contents = contents.ok_or(ConfigError::Meta(config.meta.len()))?;
         let mut members = Members::new(config.members_max.max(1));
         let me = members
-            .insert(config.id, Standing::default(), own_contents.borrow())
+            .insert(config.id, Status::default(), own_contents.borrow())
             .expect("an empty table has room for one");
         let sequence = config.first_sequence.unwrap_or_else(|| Sequence(rng.next_u32()));
         let user_sequence = config.first_sequence.unwrap_or_else(|| Sequence(rng.next_u32()));
+        let verifier = Verifier::new(core::array::from_fn(|_| rng.next_u32() as u8));
         let selection = Selection::new(
             settings.region_count,
             settings.region_probes,
             settings.neighbor_count,
             settings.neighbor_probes,
         );
-        Ok(Self {
-            id: config.id,
-            me,
-            own_contents,
-            seeds: config.seeds.clone(),
-            rng,
+        let lower = Lower {
             members,
             selection,
-            probes: Probes::default(),
-            relays: Relays::new(config.relays_max),
-            suspicions: Suspicions::default(),
-            graves: Deadlines::default(),
-            greetings: Deadlines::default(),
-            mail: Mail::new(config),
-            health: Health::new(settings.health_max),
-            past: Past::new(config.past_max),
-            joins: Joins::new(config.joins_max),
-            transfers: Transfers::new(config.transfers_max),
-            keeper: Keeper::new(config.keep_interval, config.kept_max),
-            seen: Seen::new(config.origins_max),
+            packets: Packets::new(config),
+            dissemination: Dissemination::new(config.waiting_max),
+            suspicions: Suspicions::new(settings.last_probe()),
+            verifier,
+            history: History::new(config),
+            effects: VecDeque::new(),
+            env: Env::new((config.id, me), own_contents, settings, rng, sequence),
+        };
+        Ok(Self {
+            lower,
+            prober: Prober::new(config),
+            membership: Membership::new(),
+            joining: Joining::new(config),
+            sync: AntiEntropy::new(config),
+            users: UserMessages::new(config.origins_max, config.user_events_max, user_sequence),
             handlers: Handlers::default(),
-            coordinate: Coordinate::default(),
-            measured: None,
-            sequence,
-            user_sequence,
-            period: 0,
-            budget: Budget::new(),
-            waiting: Vec::new(),
-            next_tick: None,
-            next_gossip: None,
-            gossip_wanted: false,
-            next_retry: None,
-            next_sync: None,
-            coordinate_at: Instant::ZERO,
-            stopping: None,
-            running: false,
-            leaving: false,
-            aligned: config.aligned,
-            sync_packets_max: config.sync_packets_max,
-            user_events_max: config.user_events_max,
-            waiting_max: config.waiting_max,
             bind: config.bind,
             advertises: !config.addrs.is_empty(),
             leave_on_stop: config.leave_on_stop,
-            counters: Counters::default(),
-            settings,
         })
     }
 
@@ -229,11 +147,13 @@ impl Swim {
     /// Takes these nodes for living members of incarnation 0, as if each had told: for experiments with groups that
     /// need not first be joined.
     pub fn assume(&mut self, nodes: &[Node]) {
-        for node in nodes.iter().filter(|node| node.id != self.id) {
+        let Lower { env, members, selection, .. } = &mut self.lower;
+        let own = env.id();
+        for node in nodes.iter().filter(|node| node.id != own) {
             let Some(contents) = OwnContents::new(&node.addrs, &node.meta) else { continue };
-            let standing = Standing::new(Incarnation::default(), State::Alive);
-            if let Some(slot) = self.members.insert(node.id, standing, contents.borrow()) {
-                self.selection.add(slot, &mut self.rng);
+            let status = Status::new(Incarnation::default(), State::Alive);
+            if let Some(slot) = members.insert(node.id, status, contents.borrow()) {
+                selection.add(slot, env.rng());
             }
         }
     }
@@ -241,203 +161,184 @@ impl Swim {
     /// What it has counted so far.
     #[must_use]
     pub fn counted(&self) -> Counters {
-        Counters { packets_sent: self.mail.packets, bytes_sent: self.mail.bytes, ..self.counters }
+        let (packets_sent, bytes_sent) = self.lower.packets.counted();
+        let (syncs, syncs_refused) = self.sync.counted();
+        Counters { packets_sent, bytes_sent, syncs, syncs_refused, ..self.lower.env.counters() }
     }
 
     /// Sets all counters to zero, so that two states can be compared without them.
     pub fn forget_counters(&mut self) {
-        self.counters = Counters::default();
-        (self.mail.packets, self.mail.bytes) = (0, 0);
+        *self.lower.env.count() = Counters::default();
+        self.lower.packets.forget_counts();
+        self.sync.forget_counts();
     }
 
     /// All it knows of everybody.
     #[must_use]
     pub const fn members(&self) -> &Members {
-        &self.members
+        &self.lower.members
     }
 
     /// The member to which a round trip was measured since this was last asked.
     pub fn take_measured(&mut self) -> Option<Id> {
-        self.measured.take()
+        self.prober.take_measured()
     }
 
     /// Who it is.
     #[must_use]
     pub const fn id(&self) -> Id {
-        self.id
+        self.lower.env.id()
     }
 
     /// Its own incarnation.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
-        self.members.get(self.me).incarnation()
+        self.lower.own_incarnation()
     }
 
     /// The number of the current protocol period.
     #[must_use]
     pub const fn period(&self) -> u32 {
-        self.period
+        self.lower.env.period()
     }
 
-    pub(super) fn next_sequence(&mut self) -> Sequence {
-        self.sequence = self.sequence.next();
-        self.sequence
+    /// Everything is read: the first period, the first joins.
+    pub(super) fn begin(&mut self, now: Now, out: Out<'_, '_>) {
+        let cx = &mut self.lower.cx(now, out);
+        cx.lower.env.set_running(true);
+        self.prober.begin(cx);
+        self.sync.begin(now.mono, cx.lower.env.rng());
+        self.joining.begin(cx);
     }
 
-    /// There are rumours: if they go out between pings, they do so soon.
-    pub(super) fn wake_gossip(&mut self) {
-        self.gossip_wanted = true;
-    }
-
-    /// Sends rumours to some members at once, if that is configured.
-    pub(super) fn gossip_now(&mut self, now: Now, out: Out<'_, '_>) {
-        if !self.settings.gossip_interval.is_zero() {
-            self.next_gossip = Some(now.mono + self.settings.gossip_interval);
-            self.gossip_once(out);
-        }
-    }
-
-    /// Sends rumours to some random members, to each once: in a small group everybody hears them at once.
-    pub(super) fn gossip_once(&mut self, out: Out<'_, '_>) {
-        for slot in self.selection.pick_some(self.settings.gossip_nodes, &mut self.rng) {
-            if self.mail.gossip.is_empty() {
-                break;
+    /// Turns what parts reported into calls to others.
+    pub(super) fn apply(&mut self, now: Now, out: Out<'_, '_>) {
+        while let Some(effect) = self.lower.effects.pop_front() {
+            match effect {
+                Effect::ProbeLast(slot) => self.prober.probe_last(&mut self.lower.cx(now, out), slot),
+                Effect::Confirm(slot) => self.prober.confirm(slot),
+                Effect::Accused => self.prober.on_accused(self.lower.env.period()),
             }
-            self.mail.send(self.members.get(slot).addr(), &[], self.members.live(), out);
         }
     }
 
     /// What every call ends with: those who wait are answered, and gossip is timed.
     fn flush(&mut self, now: Now, out: Out<'_, '_>) {
-        for request in self.mail.gossip.settle() {
+        for request in self.lower.packets.gossip_mut().settle() {
             out.reply(request, Reply::Done);
         }
-        self.answer_handed(out);
-        if self.selection.is_empty() {
+        self.lower.dissemination.answer_sent(&mut self.lower.packets, out);
+        if self.lower.selection.is_empty() {
             // SF-16: the last one who could have heard it is gone.
             self.end_waiting(&Reply::Done, out);
         }
-        if core::mem::take(&mut self.gossip_wanted) && self.next_gossip.is_none() {
-            self.time_gossip(now);
+        if self.lower.dissemination.take_wanted() {
+            let cx = &mut self.lower.cx(now, out);
+            cx.gossip_soon();
+            if cx.lower.dissemination.next().is_none() {
+                cx.time_gossip();
+            }
         }
-        if self.stopping.is_some() {
+        if self.lower.env.stopping().is_some() {
             // What others still say while we say goodbye is kept too, and not in some seconds.
-            self.keeper.hurry(now.mono);
-            self.keep(now, out);
+            self.lower.history.write_now(now.mono);
+            self.write(now, out);
         }
     }
 
-    /// Who waited for a rumour that was handed on is told.
-    pub(super) fn answer_handed(&mut self, out: Out<'_, '_>) {
-        for request in core::mem::take(&mut self.mail.handed) {
-            if let Some(place) = self.waiting.iter().position(|waiting| waiting.request == request) {
-                self.waiting.remove(place);
-                out.reply(request, Reply::Done);
-            }
+    /// Ends one period and begins the next.
+    fn tick(&mut self, now: Now, out: Out<'_, '_>) {
+        let cx = &mut self.lower.cx(now, out);
+        for slot in self.prober.end_period(cx) {
+            self.membership.on_silence(cx, slot);
         }
-    }
-
-    fn time_gossip(&mut self, now: Now) {
-        let hurry = self.settings.probe_interval / 10;
-        let every = if self.stopping.is_some() { hurry } else { self.settings.gossip_interval };
-        let wanted = !self.mail.gossip.is_empty() && !self.selection.is_empty() && !every.is_zero();
-        self.next_gossip = wanted.then(|| now.mono + every);
-    }
-
-    fn packet(&mut self, now: Now, from: SocketAddr, bytes: &[u8], out: Out<'_, '_>) -> Result<(), Refusal> {
-        let (head, messages) = Head::read(bytes)?;
-        if head.ring != self.mail.head.ring {
-            return Err(Refusal::Reject("a packet of another ring"));
-        }
-        // The same node may come as 10.0.0.1 and as ::ffff:10.0.0.1: addresses have one form here.
-        let mut packet = Packet::new(Addr::from(from).socket(), head.from);
-        if head.from == self.id {
-            return self.own_packet(&packet, out);
-        }
-        let (mut taken, mut first_error) = (false, None);
-        for message in messages {
-            match message {
-                Ok(message) => {
-                    if !core::mem::replace(&mut taken, true) {
-                        self.heard(&mut packet, out);
-                    }
-                    self.message(now, &packet, message, out);
-                }
-                // SA-54: one bad message is counted, the rest of the packet is delivered.
-                Err(error) => {
-                    self.counters.malformed += u64::from(first_error.replace(error).is_some());
-                }
-            }
-        }
-        match first_error {
-            Some(error) if !taken => Err(error.into()),
-            Some(_) => {
-                self.counters.malformed += 1;
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// A packet with our own id: somebody else has it, too (SA-58), or the network sent our own back.
-    fn own_packet(&mut self, packet: &Packet, out: Out<'_, '_>) -> Result<(), Refusal> {
-        let ours = self.own_contents.borrow().addrs().any(|addr| addr == packet.addr);
-        if ours || self.budget.conflicts == 0 {
-            return Err(Refusal::Reject("a packet with our own id"));
-        }
-        self.budget.conflicts -= 1;
-        self.counters.conflicts += 1;
-        out.event(Event::IdConflict { addr: packet.addr });
-        Ok(())
+        cx.lower.env.next_period();
+        self.membership.new_period();
+        self.users.new_period();
+        self.sync.new_period();
+        cx.verify_refutations();
+        self.prober.begin_period(cx);
     }
 
     /// Everything whose time has come, but for the period itself.
     fn due(&mut self, now: Now, out: Out<'_, '_>) {
-        while let Some(probe) = self.probes.pop_help(now.mono) {
-            self.ask_for_help(now, &probe, out);
+        self.prober.continue_probes(&mut self.lower.cx(now, out));
+        while let Some(probe) = self.prober.pop_last(now.mono) {
+            self.membership.judge(&mut self.lower.cx(now, out), &probe);
+            self.apply(now, out);
         }
-        while let Some(relay) = self.relays.pop_due(now.mono) {
-            if relay.nack {
-                let nack = Message::IndirectNack { header: self.header(relay.sequence) };
-                self.mail.send(relay.reply_to, &[nack], self.members.live(), out);
-            }
+        let cx = &mut self.lower.cx(now, out);
+        cx.send_questions();
+        while let Some((id, to)) = cx.lower.verifier.pop_moved(now.mono) {
+            self.membership.finish_move(cx, id, &to);
         }
-        while let Some((slot, incarnation)) = self.suspicions.pop_due(now.mono) {
-            self.suspicion_over(now, slot, incarnation, out);
+        self.prober.expire_relays(cx);
+        while let Some((slot, incarnation)) = self.lower.suspicions.pop_due(now.mono) {
+            self.membership.on_suspicion_over(&mut self.lower.cx(now, out), slot, incarnation);
+            self.apply(now, out);
         }
-        while let Some(slot) = self.graves.pop_due(now.mono) {
-            self.forget(now, slot, out);
+        let cx = &mut self.lower.cx(now, out);
+        while let Some(slot) = cx.lower.history.pop_retained(now.mono) {
+            self.membership.forget(cx, slot);
         }
-        while let Some(id) = self.greetings.pop_due(now.mono) {
-            self.greet(id, out);
+        self.joining.run_due(cx);
+        self.write(now, out);
+        let cx = &mut self.lower.cx(now, out);
+        if cx.lower.dissemination.next().is_some_and(|at| at <= now.mono) {
+            cx.gossip_once();
+            cx.time_gossip();
         }
-        self.join_again(now, out);
-        self.transfer(now, out);
-        self.keep(now, out);
-        if self.next_gossip.is_some_and(|at| at <= now.mono) {
-            self.gossip_once(out);
-            self.time_gossip(now);
+        self.joining.retry(cx);
+        if self.sync.is_due(now.mono) {
+            let Lower { env, members, selection, packets, .. } = &mut self.lower;
+            let with = selection.pick(env.rng()).map(|slot| members.get(slot).addr());
+            self.sync.start(now.mono, with, &mut sync::Cx { id: env.id(), members, packets, out });
         }
-        if self.next_retry.is_some_and(|at| at <= now.mono) {
-            self.retry(now, out);
-        }
-        if self.next_sync.is_some_and(|at| at <= now.mono) {
-            self.start_sync(out);
-            self.next_sync = Some(now.mono + self.settings.sync_interval);
-        }
-        self.give_up_waiting(now, out);
-        if self.stopping.is_some_and(|at| at <= now.mono) {
-            self.mail.gossip.stop();
-            self.next_gossip = None;
+        self.lower.dissemination.time_out(now.mono, out);
+        if self.lower.env.stopping().is_some_and(|at| at <= now.mono) {
+            self.lower.packets.gossip_mut().stop();
+            self.lower.dissemination.set_next(None);
         }
     }
 
-    fn give_up_waiting(&mut self, now: Now, out: Out<'_, '_>) {
-        let over = |waiting: &Waiting| waiting.until.is_some_and(|until| until <= now.mono);
-        for waiting in self.waiting.iter().filter(|waiting| over(waiting)) {
-            out.reply(waiting.request, Reply::TimedOut);
+    /// Reads the next stored members, or goes on without if none are stored.
+    fn read_stored(&mut self, now: Now, from: &[u8], out: Out<'_, '_>) {
+        if !self.lower.history.read(from, out) {
+            self.begin(now, out);
         }
-        self.waiting.retain(|waiting| !over(waiting));
+    }
+
+    /// What the store had to say.
+    fn stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
+        let is_reading = self.lower.history.is_reading(reply.op);
+        match reply.result {
+            StoreResult::Page { entries, more } if is_reading => {
+                let Lower { env, history, .. } = &mut self.lower;
+                let mut former = Vec::new();
+                let loaded = history.load(env, entries, more, &mut former);
+                // SA-7c: what this node was before is over, so that nobody has to name it.
+                former.into_iter().for_each(|former| self.lower.raise_to(former.next()));
+                match loaded {
+                    Loaded::More(after) => self.read_stored(now, &after, out),
+                    Loaded::All => self.begin(now, out),
+                }
+            }
+            StoreResult::Failed(fault) => {
+                out.event(Event::StoreFailed { fault });
+                self.lower.history.written(reply.op);
+                if is_reading {
+                    self.begin(now, out);
+                }
+            }
+            StoreResult::Written => self.lower.history.written(reply.op),
+            StoreResult::Page { .. } | StoreResult::Value(_) => {}
+        }
+    }
+
+    /// Writes what changed among the known members, if that is due.
+    fn write(&mut self, now: Now, out: Out<'_, '_>) {
+        let Lower { env, members, history, .. } = &mut self.lower;
+        history.write(now.mono, env.id(), members, out);
     }
 }
 
@@ -456,13 +357,13 @@ impl Machine for Swim {
 
     fn handle_start(&mut self, now: Now, bound: &Bound, out: Out<'_, '_>) {
         if let Some(addr) = bound.socket(UDP).filter(|_| !self.advertises) {
-            let meta = self.own_contents.borrow().meta().to_vec();
+            let meta = self.lower.env.own_contents().borrow().meta().to_vec();
             if let Some(contents) = OwnContents::new(&[addr], &meta) {
-                self.members.describe(self.me, contents.borrow());
-                self.own_contents = contents;
+                self.lower.members.describe(self.lower.env.me(), contents.borrow());
+                self.lower.env.set_own_contents(contents);
             }
         }
-        self.read_kept(now, &[], out);
+        self.read_stored(now, &[], out);
         self.flush(now, out);
     }
 
@@ -474,28 +375,17 @@ impl Machine for Swim {
         bytes: &[u8],
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
-        let outcome = if self.running || self.stopping.is_some() {
+        let outcome = if self.lower.env.is_running() || self.lower.env.stopping().is_some() {
             self.packet(now, from, bytes, out)
         } else {
             Err(Refusal::Reject("not started"))
         };
         match outcome {
             Ok(()) => self.flush(now, out),
-            Err(Refusal::Decode(_)) => self.counters.malformed += 1,
-            Err(Refusal::Reject(_)) => self.counters.rejected += 1,
+            Err(Refusal::Decode(_)) => self.lower.env.count().malformed += 1,
+            Err(Refusal::Reject(_)) => self.lower.env.count().rejected += 1,
         }
         outcome
-    }
-
-    fn handle_stream(
-        &mut self,
-        _: Now,
-        _: StreamId,
-        _: StreamEvent<'_>,
-        _: Out<'_, '_>,
-    ) -> Result<(), Refusal> {
-        // It has no listener and opens none.
-        Ok(())
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
@@ -512,7 +402,7 @@ impl Machine for Swim {
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
         // The period first: if it is late, what ran out meanwhile has not (SA-32).
-        if self.next_tick.is_some_and(|at| at <= now.mono) {
+        if self.prober.is_period_due(now.mono) {
             self.tick(now, out);
         }
         self.due(now, out);
@@ -520,51 +410,64 @@ impl Machine for Swim {
     }
 
     fn handle_stop(&mut self, now: Now, out: Out<'_, '_>) {
-        if self.stopping.is_some() {
+        if self.lower.env.stopping().is_some() {
             return;
         }
-        self.stopping = Some(now.mono + self.settings.probe_interval);
-        if self.leave_on_stop && self.running && !self.leaving {
-            self.say_goodbye(None);
+        self.lower.env.stop_at(now.mono + self.lower.env.settings().probe_interval);
+        if self.leave_on_stop && self.lower.env.is_running() && !self.lower.env.is_leaving() {
+            self.broadcast_leave(now, None, out);
         }
-        (self.next_tick, self.next_sync, self.next_retry) = (None, None, None);
-        self.running = false;
-        self.probes.take();
-        self.joins.clear();
-        self.gossip_once(out);
-        self.time_gossip(now);
+        self.lower.env.set_running(false);
+        self.prober.stop();
+        self.sync.stop();
+        self.joining.stop();
+        let cx = &mut self.lower.cx(now, out);
+        cx.gossip_once();
+        cx.time_gossip();
         self.end_waiting(&Reply::Stopped, out);
-        self.keeper.hurry(now.mono);
-        self.keep(now, out);
+        self.lower.history.write_now(now.mono);
+        self.write(now, out);
         self.flush(now, out);
     }
 
     fn is_stopped(&self) -> bool {
-        let silent = self.next_gossip.is_none();
-        self.stopping.is_some() && silent && self.keeper.is_settled()
+        let is_silent = self.lower.dissemination.next().is_none();
+        self.lower.env.stopping().is_some() && is_silent && self.lower.history.is_settled()
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let Lower { env, dissemination, suspicions, verifier, history, .. } = &self.lower;
         let timers = [
-            (self.next_tick, timer::PERIOD),
-            (self.probes.deadline(), timer::HELP),
-            (self.suspicions.deadline(), timer::SUSPICION),
-            (self.graves.next(), timer::GRAVE),
-            (self.relays.deadline(), timer::RELAY),
-            (self.joins.deadline(), timer::JOIN),
-            (self.greetings.next(), timer::GREETING),
-            (self.transfers.deadline(), timer::TRANSFER),
-            (self.next_gossip, timer::GOSSIP),
-            (self.next_retry, timer::RETRY),
-            (self.next_sync, timer::SYNC),
-            (self.keeper.deadline(), timer::KEEP),
-            (self.waiting.iter().filter_map(|waiting| waiting.until).min(), timer::WAITING),
-            (self.stopping.filter(|_| self.next_gossip.is_some()), timer::STOP),
+            (self.prober.period_deadline(), timer::PERIOD),
+            (self.prober.probe_deadline(), timer::INDIRECT),
+            (suspicions.deadline(), timer::SUSPICION),
+            (verifier.deadline(), timer::PROOF),
+            (history.retention_deadline(), timer::RETENTION),
+            (self.prober.relay_deadline(), timer::RELAY),
+            (self.joining.join_deadline(), timer::JOIN),
+            (self.joining.reply_deadline(), timer::JOIN_REPLY),
+            (self.joining.transfer_deadline(), timer::TRANSFER),
+            (dissemination.next(), timer::GOSSIP),
+            (self.joining.retry_deadline(), timer::RETRY),
+            (self.sync.deadline(), timer::SYNC),
+            (history.write_deadline(), timer::SNAPSHOT),
+            (dissemination.waiting_deadline(), timer::WAITING),
+            (env.stopping().filter(|_| dissemination.next().is_some()), timer::STOP),
         ];
         timers.into_iter().filter_map(|(at, name)| at.map(|at| (at, name))).min()
     }
 
     fn counters(&self, visit: VisitCounter<'_>) {
         self.counted().visit(visit);
+    }
+
+    fn timescales(&self) -> Vec<(&'static str, Duration)> {
+        let set = self.lower.env.settings();
+        vec![
+            ("members.probe_interval", set.probe_interval),
+            ("members.probe_timeout", set.probe_timeout),
+            ("members.gossip_interval", set.gossip_interval),
+            ("members.retry_interval", set.retry_interval),
+        ]
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::addr::Addr;
 use super::contents::Contents;
 use super::rtt::Rtt;
-use super::standing::{Incarnation, Standing, State};
+use super::status::{Incarnation, State, Status};
 use super::tree::member_hash;
 use super::vivaldi::Coordinate;
 use crate::id::Id;
@@ -14,7 +14,7 @@ use crate::id::Id;
 /// One member, as handlers see it (S-9, S-15). Small: a node holds one for every member of the group.
 ///
 /// What everybody knows of it is a product of two orders, and [`Member::merge`] takes the greater in each: its
-/// standing, and its contents with the incarnation they were told in. So any two nodes that heard the same news
+/// status, and its contents with the incarnation they were told in. So any two nodes that heard the same news
 /// hold the same, in whatever order it came.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
@@ -23,6 +23,8 @@ pub struct Member {
     state: State,
     incarnation: Incarnation,
     contents_incarnation: Incarnation,
+    /// SA-7c: how far the incarnation is above the last that the node has proved to us.
+    unproved: u8,
     /// S-17: our period in which it last spoke to us.
     seen: u32,
     /// S-18: our period in which we last pinged it.
@@ -47,13 +49,14 @@ pub(super) struct Path {
 impl Member {
     /// A member of which this much is known.
     #[must_use]
-    pub fn new(id: Id, standing: Standing, contents: Contents<'_>) -> Self {
+    pub fn new(id: Id, status: Status, contents: Contents<'_>) -> Self {
         let mut member = Self {
             id: id.to_bytes(),
             addr: contents.addr(),
-            state: standing.state,
-            incarnation: standing.incarnation,
-            contents_incarnation: standing.incarnation,
+            state: status.state,
+            incarnation: status.incarnation,
+            contents_incarnation: status.incarnation,
+            unproved: 0,
             seen: 0,
             sent: 0,
             rest: None,
@@ -64,20 +67,20 @@ impl Member {
     }
 
     /// Takes news in; whether anything changed. The join of the semilattice (SA-3a).
-    pub fn merge(&mut self, standing: Standing, contents: Option<Contents<'_>>) -> bool {
-        let news = self.standing().accepts(standing);
+    pub fn merge(&mut self, status: Status, contents: Option<Contents<'_>>) -> bool {
+        let news = self.status().accepts(status);
         if news {
-            (self.incarnation, self.state) = (standing.incarnation, standing.state);
+            (self.incarnation, self.state) = (status.incarnation, status.state);
         }
-        let told = contents.is_some_and(|contents| self.merge_contents(standing.incarnation, contents));
+        let told = contents.is_some_and(|contents| self.merge_contents(status.incarnation, contents));
         news || told
     }
 
     /// Whether this news would change anything.
     #[must_use]
-    pub fn is_news(&self, standing: Standing, contents: Option<Contents<'_>>) -> bool {
-        self.standing().accepts(standing)
-            || contents.is_some_and(|contents| self.is_told_better(standing.incarnation, contents))
+    pub fn is_news(&self, status: Status, contents: Option<Contents<'_>>) -> bool {
+        self.status().accepts(status)
+            || contents.is_some_and(|contents| self.is_told_better(status.incarnation, contents))
     }
 
     /// Its hash in the comparison of tables; nothing, if it does not live.
@@ -94,8 +97,8 @@ impl Member {
 
     /// What is known of its life.
     #[must_use]
-    pub const fn standing(&self) -> Standing {
-        Standing::new(self.incarnation, self.state)
+    pub const fn status(&self) -> Status {
+        Status::new(self.incarnation, self.state)
     }
 
     /// Its status (S-19, S-26).
@@ -150,6 +153,33 @@ impl Member {
     #[must_use]
     pub fn coordinate(&self) -> Option<Coordinate> {
         self.path.as_ref().and_then(|path| path.coordinate)
+    }
+
+    /// SA-7c: whether others may be believed this number without proof.
+    pub(super) fn is_credible(&self, said: Incarnation) -> bool {
+        let step = said.0.saturating_sub(self.incarnation.0);
+        step.saturating_add(u32::from(self.unproved)) <= Incarnation::UNPROVED_MAX
+    }
+
+    /// Whether this number is below the known one because a forger may have driven that: not below the last that the node
+    /// itself has proved, or further below than honest nodes differ.
+    pub(super) fn is_above_proof(&self, said: Incarnation) -> bool {
+        let behind = self.incarnation.0.checked_sub(said.0);
+        behind.is_some_and(|behind| {
+            (1..=u32::from(self.unproved)).contains(&behind) || behind > Incarnation::UNPROVED_MAX
+        })
+    }
+
+    /// Whether only others named its incarnation.
+    pub(super) const fn is_unproved(&self) -> bool {
+        self.unproved > 0
+    }
+
+    /// Notes how the incarnation came to be what it is: it was `before`, and is proved or not.
+    pub(super) fn note_proof(&mut self, before: Incarnation, is_proved: bool) {
+        let step = self.incarnation.0.saturating_sub(before.0);
+        let unproved = u32::from(self.unproved).saturating_add(step);
+        self.unproved = if is_proved { 0 } else { u8::try_from(unproved).unwrap_or(u8::MAX) };
     }
 
     pub(super) fn heard(&mut self, period: u32) {

@@ -4,8 +4,7 @@ use core::cmp::Ordering;
 
 use super::contents::Contents;
 use super::member::Member;
-use super::shuffle::grow;
-use super::standing::{Standing, State};
+use super::status::{State, Status};
 use super::tree::{Range, Tree};
 use crate::id::Id;
 
@@ -57,15 +56,15 @@ impl Members {
     }
 
     /// Adds a member that is not there; `None` if the table is full.
-    pub(super) fn insert(&mut self, id: Id, standing: Standing, contents: Contents<'_>) -> Option<Slot> {
+    pub(super) fn insert(&mut self, id: Id, status: Status, contents: Contents<'_>) -> Option<Slot> {
         let Err(place) = self.search(id) else { return None };
         if self.index.len() >= self.members_max {
             return None;
         }
-        let slot = self.allot(Member::new(id, standing, contents));
+        let slot = self.allot(Member::new(id, status, contents));
         grow(&mut self.index);
         self.index.insert(place, (prefix(id), slot));
-        if standing.state.is_live() {
+        if status.state.is_live() {
             self.live += 1;
             self.tree.toggle(id, self.get(slot).hash());
             self.fit();
@@ -74,12 +73,12 @@ impl Members {
     }
 
     /// Takes news of a member in; whether anything changed.
-    pub(super) fn merge(&mut self, slot: Slot, standing: Standing, contents: Option<Contents<'_>>) -> bool {
-        if !self.get(slot).is_news(standing, contents) {
+    pub(super) fn merge(&mut self, slot: Slot, status: Status, contents: Option<Contents<'_>>) -> bool {
+        if !self.get(slot).is_news(status, contents) {
             return false;
         }
         self.change(slot, |member| {
-            member.merge(standing, contents);
+            member.merge(status, contents);
         });
         true
     }
@@ -92,12 +91,12 @@ impl Members {
     /// Forgets a member.
     pub(super) fn remove(&mut self, slot: Slot) {
         let member = self.get(slot);
-        let (id, standing, addr) = (member.id(), member.standing(), member.contents().addr());
+        let (id, status, addr) = (member.id(), member.status(), member.contents().addr());
         let Ok(place) = self.search(id) else { return };
         self.index.remove(place);
         self.free.push(slot);
         // What hangs on the record goes now; the record itself when the slot is used again.
-        let gone = Standing { state: State::Dead, ..standing };
+        let gone = Status { state: State::Dead, ..status };
         self.change(slot, |member| *member = Member::new(id, gone, Contents::from_parts(addr, &[])));
     }
 
@@ -268,4 +267,11 @@ const fn ahead(distance: u32, len: usize) -> usize {
 /// The first 32 bits of an id.
 const fn prefix(id: Id) -> u32 {
     (id.number() >> 96) as u32
+}
+
+/// Grows by an eighth instead of doubling: a table of members shall not cost twice what it holds.
+pub(super) fn grow<T>(vec: &mut Vec<T>) {
+    if vec.len() == vec.capacity() {
+        vec.reserve_exact(vec.len() / 8 + 8);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::contents::Contents;
 use super::sequence::Sequence;
-use super::standing::{Incarnation, State};
+use super::status::{Incarnation, State};
 use super::tree::Range;
 use super::vivaldi::Coordinate;
 use super::wire::{Hashes, Ids, Summaries};
@@ -11,7 +11,7 @@ use crate::time::Wall;
 
 /// Who says it, and the number it has there (S-67, S-77).
 ///
-/// Of a rumour (Join, Alive, Suspect, Dead, User) that is who first said it, however often it was passed on; of
+/// Of a update (Join, Alive, Suspect, Dead, User) that is who first said it, however often it was passed on; of
 /// everything else it is who sent the packet (SA-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -43,6 +43,9 @@ pub enum Message<'a> {
         local_time: Wall,
         /// Whether the answer is to tell where the node is.
         wants_coordinate: bool,
+        /// Whether the answer is to have the node's own `Alive` behind its `Ack`: the sequence is then a nonce, and proves
+        /// who says it and where (SA-58a).
+        wants_alive: bool,
     },
     /// I am. Answers the `Ping` with the same sequence.
     Ack {
@@ -65,18 +68,18 @@ pub enum Message<'a> {
         target: Id,
         /// Whether an `IndirectNack` is wanted if it does not answer.
         wants_nack: bool,
-        /// Where the target may be reached, if the helper does not know it.
+        /// Where the target may be reached, if the proxy does not know it.
         contents: Contents<'a>,
     },
     /// The target of your `IndirectPing` answered.
     IndirectAck {
-        /// The helper.
+        /// The proxy.
         header: Header,
     },
     /// The target of your `IndirectPing` has not answered so far, but I am there: so it is not your line that is
     /// broken (Lifeguard).
     IndirectNack {
-        /// The helper.
+        /// The proxy.
         header: Header,
     },
     /// I am new here, tell me who you are. Otherwise as `Alive`.
@@ -158,6 +161,13 @@ pub enum Message<'a> {
         /// The rest of it.
         body: &'a [u8],
     },
+    /// Bytes that mean nothing: they make a question long enough for its answer (SA-61).
+    Padding {
+        /// Who sent it.
+        header: Header,
+        /// How many.
+        bytes: u16,
+    },
 }
 
 impl Message<'_> {
@@ -178,11 +188,12 @@ impl Message<'_> {
             | Self::Digest { header, .. }
             | Self::Summary { header, .. }
             | Self::Want { header, .. }
-            | Self::Other { header, .. } => *header,
+            | Self::Other { header, .. }
+            | Self::Padding { header, .. } => *header,
         }
     }
 
-    /// The node a rumour is about.
+    /// The node a update is about.
     #[must_use]
     pub const fn subject(&self) -> Option<Id> {
         match self {
@@ -192,7 +203,7 @@ impl Message<'_> {
         }
     }
 
-    /// What a rumour says of its subject.
+    /// What a update says of its subject.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         match self {

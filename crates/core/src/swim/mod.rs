@@ -1,8 +1,9 @@
-//! SWIM: who is alive? As go-swim designs it.
+//! SWIM: failure detection and membership, as go-swim designs it.
 //!
-//! Every node knows every other. In each protocol period it pings one of them; if that does not answer, some others
-//! are asked to ping it; if it answers none of them, it is suspected, and if it does not contradict in time, it is
-//! dead. What is news rides on the pings. `docs/spec/swim.md` has the clauses, numbered S-n, and the decisions SA-n.
+//! Every node knows every other. In each protocol period it pings one of them. If no Ack comes, it asks some others to
+//! ping that node (indirect probe). If that fails too, the node becomes suspect. A suspect that does not refute within
+//! the suspicion timeout becomes dead. Updates about members are piggybacked on pings and Acks. `docs/spec/swim.md` has
+//! the clauses, numbered S-n, and the decisions SA-n.
 //!
 //! # The files
 //!
@@ -12,28 +13,34 @@
 //! | `config.rs`, `preset.rs` | what can be set, and five sets of it |
 //! | `message.rs`, `contents.rs`, `tags.rs` | what the messages mean, and what a node tells of itself |
 //! | `wire.rs`, `addr.rs` | their bytes |
-//! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
-//! | `period.rs`, `inbox.rs`, `rumours.rs`, `joining.rs`, `sync.rs`, `commands.rs` | what it does, by occasion |
-//! | `standing.rs`, `member.rs`, `members.rs`, `tree.rs` | what is known of members |
-//! | `sorter.rs`, `shuffle.rs`, `buckets.rs`, `selection.rs` | whom to ping |
-//! | `queue.rs`, `gossip.rs`, `mail.rs` | what to tell, and the packets that carry it |
-//! | `probes.rs`, `suspicions.rs`, `health.rs`, `past.rs`, `joins.rs`, `keeper.rs`, `users.rs`, `deadlines.rs` | what is under way |
-//! | `rtt.rs`, `vivaldi.rs`, `limits.rs`, `sequence.rs` | arithmetic |
-//! | `handlers.rs` | the application's say |
+//! | `machine.rs`, `dispatch.rs`, `commands.rs` | the [`Machine`] implementation: every input goes to its part |
+//! | `lower.rs`, `env.rs` | what the upper parts may call, in one bundle; identity, settings, counters |
+//! | `prober.rs` | upper part: periods, probes, proxies, round trips |
+//! | `membership` | upper part: what is believed about members and about ourselves |
+//! | `joining.rs` | upper part: joins of this node and of others, tables on their way, retries |
+//! | `sync.rs`, `user_messages.rs` | upper parts: comparison of tables; user messages |
+//! | `suspicions.rs`, `verifier.rs`, `history.rs`, `dissemination.rs` | lower parts: suspicions, proof of an address by a nonce, the past, gossip timing |
+//! | `status.rs`, `member.rs`, `members.rs`, `tree.rs`, `records.rs` | what is known of members, and what is told of one |
+//! | `sorter.rs`, `shuffle.rs`, `buckets.rs`, `selection.rs` | choice of the probe target |
+//! | `queue.rs`, `gossip.rs`, `packets.rs`, `packet.rs` | what to tell, and the packets that carry it; a packet that came in |
+//! | `probes.rs`, `health.rs`, `tombstones.rs`, `join_targets.rs`, `snapshot.rs` | state with timers or limits |
+//! | `api.rs`, `user_event.rs` | commands, replies, events and counters; the content of a user event |
+//! | `rtt.rs`, `vivaldi.rs`, `scaling.rs`, `sequence.rs` | arithmetic |
+//! | `handlers.rs` | handlers of the application, which see every message first |
 //!
 //! # The messages
 //!
 //! | message | what it does |
 //! |---|---|
-//! | `Ping` | is answered with an `Ack`, and with what is held against the sender |
+//! | `Ping` | gets an `Ack`, and the suspicion or death of its sender that this node knows |
 //! | `Ack` | answers a probe of this period, or a ping for somebody else, who then gets an `IndirectAck` |
 //! | `IndirectPing` | makes us ping the target |
 //! | `IndirectAck` | answers a probe of this period |
-//! | `IndirectNack` | shows that the helper is there, though the target is not |
+//! | `IndirectNack` | shows that the proxy is there, though the target is not |
 //! | `Join` | as `Alive`; and the one it was sent to answers with its own and its table |
-//! | `Alive` | is taken if it is newer; about us, and wrong, it is contradicted |
-//! | `Suspect` | is taken if it is newer, and starts a timer; about us it is contradicted |
-//! | `Dead` | is taken if it is newer; from the node itself it is a goodbye; about us it is contradicted |
+//! | `Alive` | is applied if it is newer; a wrong one about this node is refuted |
+//! | `Suspect` | is applied if it is newer, and starts the suspicion timeout; about this node it is refuted |
+//! | `Dead` | is applied if it is newer; from the node itself it means that it left; about this node it is refuted |
 //! | `User` | is given to the application and passed on, once |
 //! | `Digest`, `Summary`, `Want` | find where two tables differ, and repair it |
 //!
@@ -71,10 +78,10 @@
 //!
 //! # Where we differ from the document
 //!
-//! Where it is silent or contradicts itself, the decisions SA-n say what we do. Beyond it go the extras of the
-//! presets `lan`, `wan` and `local`: Lifeguard, timeouts that follow the measured path, a share of each packet for
-//! user messages, gossip between pings, past members that are asked again for ever, comparison of tables, network
-//! coordinates. Each is a setting of its own; `go_swim` has none of them and `original_swim` is the paper.
+//! Where it is silent or contradicts itself, the decisions SA-n say what we do. The presets `lan`, `wan` and `local`
+//! add Lifeguard, timeouts that follow the measured round-trip time, and a share of each packet for user messages. They
+//! also add gossip between pings, permanent retries of past members, anti-entropy and network coordinates. Each is a
+//! setting of its own. `go_swim` has none of them, and `original_swim` is the paper.
 
 mod addr;
 mod api;
@@ -82,37 +89,44 @@ mod buckets;
 mod commands;
 mod config;
 mod contents;
-mod deadlines;
+mod dispatch;
+mod dissemination;
+mod env;
 mod gossip;
 mod handlers;
 mod health;
-mod inbox;
+mod history;
+mod join_targets;
 mod joining;
-mod joins;
-mod keeper;
-mod limits;
+mod lower;
 mod machine;
-mod mail;
 mod member;
 mod members;
+mod membership;
 mod message;
-mod past;
-mod period;
+mod packet;
+mod packets;
 mod preset;
+mod prober;
 mod probes;
 mod queue;
+mod records;
 mod rtt;
-mod rumours;
+mod scaling;
 mod selection;
 mod sequence;
 mod shuffle;
+mod snapshot;
 mod sorter;
-mod standing;
+mod status;
 mod suspicions;
 mod sync;
 mod tags;
+mod tombstones;
 mod tree;
-mod users;
+mod user_event;
+mod user_messages;
+mod verifier;
 mod vivaldi;
 mod wire;
 
@@ -125,7 +139,6 @@ pub use buckets::{BucketList, sizes};
 pub use config::{Config, ConfigError, INTERVAL_MIN, PACKET_BYTES_MAX, PACKET_BYTES_MIN, Settings};
 pub use contents::{ADDRS_MAX, Contents, META_BYTES_MAX, OwnContents};
 pub use handlers::{Handler, Handlers, Next, Verdict};
-pub use limits::{Scale, digits, retransmits, suspicion};
 pub use machine::{SPACE, Swim, UDP};
 pub use member::Member;
 pub use members::{Members, Slot};
@@ -133,14 +146,16 @@ pub use message::{Header, Message, NodeView};
 pub use preset::{Preset, UnknownPreset};
 pub use queue::{Broadcast, BroadcastQueue, Done, Pushed};
 pub use rtt::Rtt;
+pub use scaling::{Scale, digits, suspicion, transmit_limit};
 pub use selection::Selection;
 pub use sequence::Sequence;
 pub use shuffle::ShuffleList;
-pub use sorter::{IdLengthError, NodeSorter, lexicographic};
-pub use standing::{Incarnation, Standing, State, refutation};
+pub use sorter::{IdLengthError, NodeSorter, UnknownSorter, lexicographic};
+pub use status::{Incarnation, State, Status, refutation};
 pub use tags::{Services, Tags, TagsError};
 pub use tree::{Range, fingerprint, member_hash};
-pub use users::WINDOW;
+pub use user_event::{NAME_BYTES_MAX as EVENT_NAME_BYTES_MAX, UserEvent};
+pub use user_messages::WINDOW;
 pub use vivaldi::{Coordinate, DIMENSIONS};
 pub use wire::{Coded, HEAD_BYTES, Hashes, Head, Ids, Messages, Ring, Summaries, VERSION, encode, size};
 

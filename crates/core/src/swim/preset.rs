@@ -7,7 +7,7 @@ use core::time::Duration;
 use serde::Serialize;
 
 use super::config::Settings;
-use super::limits::Scale;
+use super::scaling::Scale;
 use super::sorter::NodeSorter;
 
 /// A named set of [`Settings`].
@@ -47,9 +47,13 @@ impl Preset {
     #[must_use]
     pub const fn settings(self) -> Settings {
         match self {
-            Self::OriginalSwim => {
-                Settings { late_tick_guard: false, all_addrs: false, buddy: false, ..go_swim() }
-            }
+            Self::OriginalSwim => Settings {
+                verify: false,
+                late_tick_guard: false,
+                all_addrs: false,
+                buddy: false,
+                ..go_swim()
+            },
             Self::GoSwim => go_swim(),
             Self::Lan => lan(),
             Self::Wan => Settings {
@@ -99,6 +103,7 @@ const fn go_swim() -> Settings {
         neighbor_probes: 0,
         sorter: NodeSorter::Xor,
         packet_bytes_max: 1400,
+        verify: true,
         late_tick_guard: true,
         all_addrs: true,
         everyone_answers: true,
@@ -119,6 +124,7 @@ const fn go_swim() -> Settings {
 const fn lan() -> Settings {
     Settings {
         suspicion_mult: 4,
+        suspicion_scale: Scale::Smooth,
         everyone_answers: false,
         health_max: 8,
         suspicion_max_mult: 6,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::deadlines::Deadlines;
 use super::members::Slot;
 use super::sequence::Sequence;
+use crate::common::Timers;
 use crate::id::Id;
 use crate::time::Instant;
 
@@ -17,10 +17,32 @@ pub(super) struct Probe {
     pub(super) id: Id,
     pub(super) sent: Instant,
     /// When others are asked for help; `None` once they were.
-    pub(super) help_at: Option<Instant>,
-    /// The helpers, each with whether it said no in time.
-    pub(super) helpers: Vec<(Id, bool)>,
+    pub(super) indirect_at: Option<Instant>,
+    /// The proxies, each with what it said in time: whether the target answered.
+    pub(super) proxies: Vec<(Id, Option<bool>)>,
     pub(super) answered: bool,
+    /// When it ends, if it is the last probe of a suspicion; others end with their period.
+    pub(super) until: Option<Instant>,
+}
+
+impl Probe {
+    /// What a proxy said.
+    pub(super) fn said_by_proxy(&mut self, proxy: Id, answers: bool) {
+        for (_, said) in self.proxies.iter_mut().filter(|(id, _)| *id == proxy) {
+            *said = Some(answers);
+        }
+    }
+
+    /// Whether all proxies say that the target does not answer.
+    fn is_denied(&self) -> bool {
+        !self.proxies.is_empty() && self.proxies.iter().all(|(_, said)| *said == Some(false))
+    }
+
+    /// Whether at least as many proxies say that the target answers as that it does not.
+    pub(super) fn is_vouched_for(&self) -> bool {
+        let count = |said: bool| self.proxies.iter().filter(|(_, answer)| *answer == Some(said)).count();
+        count(true) > 0 && count(true) >= count(false)
+    }
 }
 
 /// The probes of the current period: as many as the configuration sends at once.
@@ -40,21 +62,45 @@ impl Probes {
     }
 
     /// A probe that nobody answered in the time for direct answers.
-    pub(super) fn pop_help(&mut self, now: Instant) -> Option<Probe> {
-        let due = |probe: &&mut Probe| !probe.answered && probe.help_at.is_some_and(|at| at <= now);
+    pub(super) fn pop_indirect(&mut self, now: Instant) -> Option<Probe> {
+        let due = |probe: &&mut Probe| !probe.answered && probe.indirect_at.is_some_and(|at| at <= now);
         let probe = self.under_way.iter_mut().find(due)?;
-        probe.help_at = None;
+        probe.indirect_at = None;
         Some(probe.clone())
     }
 
     /// Ends the period: all its probes.
     pub(super) fn take(&mut self) -> Vec<Probe> {
-        core::mem::take(&mut self.under_way)
+        self.under_way.extract_if(.., |probe| probe.until.is_none()).collect()
     }
 
-    /// When the next one needs help.
+    /// Takes the probe with this number if nobody answered it and all its proxies say that the target does not answer.
+    /// The last probe of a suspicion has its whole time.
+    pub(super) fn take_denied(&mut self, sequence: Sequence) -> Option<Probe> {
+        let is_over = |probe: &Probe| {
+            probe.sequence == sequence && !probe.answered && probe.until.is_none() && probe.is_denied()
+        };
+        let place = self.under_way.iter().position(is_over)?;
+        Some(self.under_way.swap_remove(place))
+    }
+
+    /// Takes a last probe whose time is over.
+    pub(super) fn pop_last(&mut self, now: Instant) -> Option<Probe> {
+        let over = |probe: &Probe| probe.until.is_some_and(|until| until <= now);
+        let place = self.under_way.iter().position(over)?;
+        Some(self.under_way.swap_remove(place))
+    }
+
+    /// Drops all last probes, and tells whom they were of.
+    pub(super) fn take_last(&mut self) -> Vec<Slot> {
+        self.under_way.extract_if(.., |probe| probe.until.is_some()).map(|probe| probe.target).collect()
+    }
+
+    /// When the next one needs proxies, or ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.under_way.iter().filter(|probe| !probe.answered).filter_map(|probe| probe.help_at).min()
+        let indirect =
+            self.under_way.iter().filter(|probe| !probe.answered).filter_map(|probe| probe.indirect_at);
+        indirect.chain(self.under_way.iter().filter_map(|probe| probe.until)).min()
     }
 }
 
@@ -63,6 +109,8 @@ impl Probes {
 pub(super) struct Relay {
     pub(super) requester: Id,
     pub(super) reply_to: SocketAddr,
+    /// Whether the requester is known to be there.
+    pub(super) is_known: bool,
     /// The number of the request there.
     pub(super) sequence: Sequence,
     pub(super) target: Id,
@@ -78,7 +126,7 @@ pub(super) struct Relay {
 pub(super) struct Relays {
     by_sequence: BTreeMap<Sequence, Relay>,
     requesters: BTreeMap<Id, u32>,
-    deadlines: Deadlines<Sequence>,
+    deadlines: Timers<Sequence>,
     relays_max: usize,
 }
 
@@ -89,7 +137,7 @@ impl Relays {
         Self {
             by_sequence: BTreeMap::new(),
             requesters: BTreeMap::new(),
-            deadlines: Deadlines::default(),
+            deadlines: Timers::default(),
             relays_max,
         }
     }
@@ -125,7 +173,7 @@ impl Relays {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.deadlines.next().map(|(at, _)| at)
     }
 
     fn remove(&mut self, own: Sequence) -> Option<Relay> {

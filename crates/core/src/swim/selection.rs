@@ -68,7 +68,7 @@ impl Selection {
         self.unsorted = false;
     }
 
-    /// The targets of one period, each once. If one side has too few, the other stands in for it (SA-41).
+    /// The probe targets of one protocol period, each once. If one list is too short, the other fills the rest (SA-41).
     pub fn targets(&mut self, rng: &mut Rng) -> Vec<Slot> {
         let total = self.region_probes + self.neighbor_probes;
         let mut chosen = self.neighbors.choose(self.neighbor_probes, rng, |_| false);

@@ -1,6 +1,6 @@
 //! Round-robin in random order: everyone once per round, each round shuffled anew (S-41 … S-43).
 
-use super::members::Slot;
+use super::members::{Slot, grow};
 use crate::rng::Rng;
 
 /// The nodes of one round. `order[..next]` have had their turn, `order[next..]` have it still.
@@ -128,12 +128,5 @@ impl ShuffleList {
     fn put(&mut self, place: usize, slot: Slot) {
         self.order[place] = slot;
         self.places[slot.index()] = place as u32;
-    }
-}
-
-/// Grows by an eighth instead of doubling: a table of members shall not cost twice what it holds.
-pub(super) fn grow<T>(vec: &mut Vec<T>) {
-    if vec.len() == vec.capacity() {
-        vec.reserve_exact(vec.len() / 8 + 8);
     }
 }

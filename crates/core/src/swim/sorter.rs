@@ -4,6 +4,7 @@
 //! first. None of them caches a distance (SA-43): a cache that two sorters share corrupts the second sort.
 
 use core::cmp::Ordering;
+use core::str::FromStr;
 
 /// An implementation of the distance between nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
@@ -16,6 +17,27 @@ pub enum NodeSorter {
     Ring,
     /// Ring order, with the successors 1, 2, 4, 8 … steps away first, as Chord's fingers point (SA-42).
     ChordFinger,
+}
+
+impl NodeSorter {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("xor", Self::Xor), ("ring", Self::Ring), ("chord_finger", Self::ChordFinger)];
+}
+
+/// No sorter has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no sorter: use xor, ring or chord_finger")]
+pub struct UnknownSorter(pub String);
+
+impl FromStr for NodeSorter {
+    type Err = UnknownSorter;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSorter> {
+        let text = text.replace('-', "_");
+        let named = Self::ALL.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, sorter)| sorter).ok_or(UnknownSorter(text))
+    }
 }
 
 /// Two ids are not equally long.

@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use super::deadlines::Deadlines;
 use super::members::Slot;
-use super::standing::Incarnation;
+use super::status::Incarnation;
+use crate::common::Timers;
 use crate::id::Id;
 use crate::time::{Instant, micros};
 
@@ -33,6 +33,9 @@ impl Term {
     }
 }
 
+/// So many suspects are asked once more at a time.
+const REFUTING_MAX: usize = 32;
+
 /// One suspicion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Suspicion {
@@ -41,21 +44,99 @@ struct Suspicion {
     term: Term,
     /// Who said so; the first does not confirm itself.
     accusers: Vec<Id>,
+    /// The number with which the suspect is said to have refuted: nobody's word ends a suspicion (SA-31a).
+    refuted: Option<Incarnation>,
+    /// Whether the last probe is under way.
+    is_probed: bool,
+    /// Whether it was prolonged because of the refutation.
+    is_prolonged: bool,
 }
 
 /// All suspicions of one node. At most one per member, so bounded by the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Suspicions {
     by_slot: BTreeMap<Slot, Suspicion>,
-    deadlines: Deadlines<Slot>,
+    deadlines: Timers<Slot>,
+    /// How long before its end a suspicion is due, for a last probe; zero is no such probe.
+    last_probe: Duration,
 }
 
 impl Suspicions {
+    pub(super) fn new(last_probe: Duration) -> Self {
+        Self { last_probe, ..Self::default() }
+    }
+
     /// Starts a suspicion, or starts it anew in another incarnation.
     pub(super) fn start(&mut self, slot: Slot, incarnation: Incarnation, by: Id, term: Term, now: Instant) {
-        let suspicion = Suspicion { incarnation, started: now, term, accusers: vec![by] };
-        self.deadlines.set(slot, now + term.after(0));
+        let suspicion = Suspicion {
+            incarnation,
+            started: now,
+            term,
+            accusers: vec![by],
+            refuted: None,
+            is_probed: false,
+            is_prolonged: false,
+        };
+        self.deadlines.set(slot, now + self.wait(term, 0));
         self.by_slot.insert(slot, suspicion);
+    }
+
+    /// A later incarnation of the same node is suspected: its time goes on, or whoever invents numbers could prolong it.
+    pub(super) fn renumber(&mut self, slot: Slot, incarnation: Incarnation) {
+        if let Some(suspicion) = self.by_slot.get_mut(&slot) {
+            suspicion.incarnation = incarnation;
+        }
+    }
+
+    /// The suspect is said to have refuted. Returns whether that is new.
+    pub(super) fn refuted(&mut self, slot: Slot, incarnation: Incarnation) -> bool {
+        let Some(suspicion) = self.by_slot.get_mut(&slot) else { return false };
+        let is_new = suspicion.refuted.is_none_or(|known| known < incarnation);
+        if is_new {
+            suspicion.refuted = Some(incarnation);
+        }
+        is_new
+    }
+
+    /// The number with which the suspect is said to have refuted.
+    pub(super) fn refutation(&self, slot: Slot) -> Option<Incarnation> {
+        self.by_slot.get(&slot).and_then(|suspicion| suspicion.refuted)
+    }
+
+    /// Suspects that are said to have refuted.
+    pub(super) fn refuting(&self) -> Vec<Slot> {
+        let refuting = self.by_slot.iter().filter(|(_, suspicion)| suspicion.refuted.is_some());
+        refuting.map(|(slot, _)| *slot).take(REFUTING_MAX).collect()
+    }
+
+    /// The last probe failed of a suspect that is said to have refuted: once, it gets half of its time more. Returns
+    /// whether it does.
+    pub(super) fn prolong(&mut self, slot: Slot, now: Instant) -> bool {
+        let Some(suspicion) = self.by_slot.get_mut(&slot) else { return false };
+        let is_due = suspicion.refuted.is_some() && !suspicion.is_prolonged;
+        if is_due {
+            (suspicion.is_prolonged, suspicion.is_probed) = (true, false);
+            self.deadlines.set(slot, now + suspicion.term.least / 2);
+        }
+        is_due
+    }
+
+    /// The last probe is due now, unless it is under way or the suspect is said to have refuted.
+    pub(super) fn probe_now(&mut self, slot: Slot, now: Instant) {
+        let is_open = |suspicion: &Suspicion| !suspicion.is_probed && suspicion.refuted.is_none();
+        if self.by_slot.get(&slot).is_some_and(is_open) {
+            self.deadlines.set(slot, now);
+        }
+    }
+
+    /// The last probe was answered, or cannot be judged: the suspicion begins once more.
+    pub(super) fn restart(&mut self, slot: Slot, term: Term, now: Instant) {
+        let wait = self.wait(term, 0);
+        if let Some(suspicion) = self.by_slot.get_mut(&slot) {
+            (suspicion.started, suspicion.term, suspicion.is_probed) = (now, term, false);
+            suspicion.accusers.truncate(1);
+            self.deadlines.set(slot, now + wait);
+        }
     }
 
     /// Somebody else suspects the same incarnation: whether that is news, and how long the suspicion then lasts.
@@ -65,11 +146,13 @@ impl Suspicions {
         if suspicion.incarnation != incarnation
             || others >= suspicion.term.enough
             || suspicion.accusers.contains(&by)
+            || suspicion.is_probed
         {
             return false;
         }
         suspicion.accusers.push(by);
-        self.deadlines.set(slot, suspicion.started + suspicion.term.after(others + 1));
+        let (started, term) = (suspicion.started, suspicion.term);
+        self.deadlines.set_earlier(slot, started + self.wait(term, others + 1));
         true
     }
 
@@ -79,10 +162,15 @@ impl Suspicions {
         self.deadlines.cancel(slot);
     }
 
-    /// Takes one that nobody disputed in time.
+    /// Takes one that nobody disputed in time. With a last probe the suspicion goes on until that is judged.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Slot, Incarnation)> {
         let slot = self.deadlines.pop_due(now)?;
-        self.by_slot.remove(&slot).map(|suspicion| (slot, suspicion.incarnation))
+        if self.last_probe.is_zero() {
+            return self.by_slot.remove(&slot).map(|suspicion| (slot, suspicion.incarnation));
+        }
+        let suspicion = self.by_slot.get_mut(&slot)?;
+        suspicion.is_probed = true;
+        Some((slot, suspicion.incarnation))
     }
 
     /// The machine slept: nobody could dispute anything meanwhile (SA-32).
@@ -103,6 +191,11 @@ impl Suspicions {
 
     /// When the next one is over.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.deadlines.next()
+        self.deadlines.next().map(|(at, _)| at)
+    }
+
+    /// How long to wait for the last probe of a suspicion that `others` share.
+    fn wait(&self, term: Term, others: usize) -> Duration {
+        term.after(others).saturating_sub(self.last_probe)
     }
 }

@@ -1,57 +1,138 @@
-//! Anti-entropy: two nodes compare hashes of ranges of ids and tell each other only what differs.
+//! Anti-entropy, memberlist's push-pull by hashes: two nodes compare hashes of ranges of ids and send only what differs.
 //!
-//! One sends the hash of everything. Who finds it different answers with the hashes of the sixteenths, and so on
+//! One sends the hash of everything. A node that finds it different answers with the hashes of the sixteenths, and so on
 //! down, until a range has so few members that they are listed; then each tells the other what it knows better. If
 //! nothing differs it is one small packet; if k members differ it is about k times the depth of the tree.
 
-use super::inbox::Packet;
-use super::machine::{Out, Swim};
-use super::member::Member;
-use super::members::Slot;
-use super::message::Message;
-use super::rumours::{accusation, record};
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use super::config::Config;
+use super::machine::Out;
+use super::members::{Members, Slot};
+use super::message::{Header, Message};
+use super::packet::Packet;
+use super::packets::Packets;
+use super::records::softened;
 use super::sequence::Sequence;
-use super::standing::{Standing, State};
 use super::tree::{Range, fingerprint};
 use super::wire::{ENTRY_BYTES, Hashes, Ids, Summaries};
 use crate::id::Id;
-use crate::time::Now;
+use crate::rng::Rng;
+use crate::time::Instant;
 
 /// A range with so few members is listed instead of divided.
 const LISTED_MAX: usize = 24;
 /// Ids asked for at once.
 const WANTED_MAX: usize = 64;
+/// Packets of comparisons that are answered in one period.
+const ANSWERS_MAX: u32 = 64;
 
-impl Swim {
-    /// Compares with a random member.
-    pub(super) fn start_sync(&mut self, out: Out<'_, '_>) {
-        let Some(slot) = self.selection.pick(&mut self.rng) else { return };
-        self.counters.syncs += 1;
-        let hash = self.members.hash(Range::ALL).to_be_bytes();
-        let header = self.header(Sequence::default());
-        let digest = Message::Digest { header, range: Range::ALL, hashes: Hashes(&hash) };
-        self.mail.send(self.members.get(slot).addr(), &[digest], self.members.live(), out);
+/// The comparisons of one node: when it begins one, and which it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AntiEntropy {
+    /// Time between two of our own; zero is none.
+    interval: Duration,
+    packets_max: usize,
+    /// Whether others have to be where they are known to be.
+    verify: bool,
+    next: Option<Instant>,
+    answers_left: u32,
+    begun: u64,
+    refused: u64,
+}
+
+/// What a comparison reads and writes.
+pub(super) struct Cx<'a, 'b, 'c> {
+    pub(super) id: Id,
+    pub(super) members: &'a Members,
+    pub(super) packets: &'a mut Packets,
+    pub(super) out: Out<'b, 'c>,
+}
+
+impl Cx<'_, '_, '_> {
+    const fn header(&self) -> Header {
+        Header { from: self.id, sequence: Sequence(0) }
+    }
+}
+
+impl AntiEntropy {
+    pub(super) const fn new(config: &Config) -> Self {
+        Self {
+            interval: config.settings.sync_interval,
+            packets_max: config.sync_packets_max,
+            verify: config.settings.verify,
+            next: None,
+            answers_left: ANSWERS_MAX,
+            begun: 0,
+            refused: 0,
+        }
+    }
+
+    /// The first one comes within an interval.
+    pub(super) fn begin(&mut self, now: Instant, rng: &mut Rng) {
+        self.next = (!self.interval.is_zero()).then(|| now + rng.duration_below(self.interval));
+    }
+
+    pub(super) const fn stop(&mut self) {
+        self.next = None;
+    }
+
+    /// A new period: so many packets are answered again.
+    pub(super) const fn new_period(&mut self) {
+        self.answers_left = ANSWERS_MAX;
+    }
+
+    pub(super) const fn forget_counts(&mut self) {
+        (self.begun, self.refused) = (0, 0);
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.next.is_some_and(|at| at <= now)
+    }
+
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// How many comparisons were begun, and how many packets of others were refused.
+    pub(super) const fn counted(&self) -> (u64, u64) {
+        (self.begun, self.refused)
+    }
+
+    /// Compares with a member, if there is any.
+    pub(super) fn start(&mut self, now: Instant, with: Option<SocketAddr>, cx: &mut Cx<'_, '_, '_>) {
+        self.next = Some(now + self.interval);
+        let Some(addr) = with else { return };
+        self.begun += 1;
+        let hash = cx.members.hash(Range::ALL).to_be_bytes();
+        let digest = Message::Digest { header: cx.header(), range: Range::ALL, hashes: Hashes(&hash) };
+        cx.packets.send(addr, &[digest], cx.members.live(), cx.out);
     }
 
     /// Hashes of somebody else: where ours are others, one step down.
-    pub(super) fn digest(&mut self, packet: &Packet, range: Range, hashes: Hashes<'_>, out: Out<'_, '_>) {
-        if !self.may_sync(packet) {
+    pub(super) fn on_digest(
+        &mut self,
+        packet: &Packet,
+        range: Range,
+        hashes: Hashes<'_>,
+        cx: &mut Cx<'_, '_, '_>,
+    ) {
+        if !self.admits(packet, cx.members) {
             return;
         }
         let mut differing = Vec::new();
         if hashes.iter().len() == 1 {
-            differing
-                .extend(hashes.iter().next().filter(|hash| *hash != self.members.hash(range)).map(|_| range));
+            let hash = hashes.iter().next().filter(|hash| *hash != cx.members.hash(range));
+            differing.extend(hash.map(|_| range));
         } else {
-            let own = self.members.child_hashes(range);
+            let own = cx.members.child_hashes(range);
             let children = hashes.iter().zip(own).enumerate().filter(|(_, (theirs, ours))| theirs != ours);
             differing.extend(children.filter_map(|(child, _)| range.child(child)));
         }
-        let mut bodies = Vec::new();
-        for range in differing {
-            bodies.push((range, self.answer_bytes(range)));
-        }
-        let header = self.header(Sequence::default());
+        let bodies: Vec<(Range, (bool, Vec<u8>))> =
+            differing.into_iter().map(|range| (range, answer_bytes(cx.members, range))).collect();
+        let header = cx.header();
         let messages = bodies.iter().map(|(range, (listed, bytes))| {
             let range = *range;
             if *listed {
@@ -60,30 +141,30 @@ impl Swim {
                 Message::Digest { header, range, hashes: Hashes(bytes) }
             }
         });
-        self.mail.send_all(packet.addr, messages, self.sync_packets_max, out);
+        cx.packets.send_all(packet.addr, messages, self.packets_max, cx.out);
     }
 
     /// A list of somebody else: it hears what we know better, and we ask for what it knows better.
-    pub(super) fn summary(
+    pub(super) fn on_summary(
         &mut self,
-        now: Now,
         packet: &Packet,
         range: Range,
         entries: Summaries<'_>,
-        out: Out<'_, '_>,
+        cx: &mut Cx<'_, '_, '_>,
     ) {
-        if !self.may_sync(packet) {
+        if !self.admits(packet, cx.members) {
             return;
         }
+        let (members, me) = (cx.members, cx.id);
         let mut better: Vec<Slot> = Vec::new();
         let mut wanted = Vec::new();
         for (id, theirs, told) in entries.iter().take(4 * LISTED_MAX) {
-            let Some(slot) = self.members.find(id) else {
+            let Some(slot) = members.find(id) else {
                 wanted.push(id);
                 continue;
             };
-            let member = self.members.get(slot);
-            let (ours, differs) = (member.standing(), fingerprint(member.contents()) != told);
+            let member = members.get(slot);
+            let (ours, differs) = (member.status(), fingerprint(member.contents()) != told);
             if ours > theirs || (ours == theirs && differs) {
                 better.push(slot);
             }
@@ -92,64 +173,56 @@ impl Swim {
             }
         }
         let listed: Vec<Id> = entries.iter().map(|(id, _, _)| id).collect();
-        let unlisted = self.members.range(range).filter(|(_, member)| member.state().is_live());
+        let unlisted = members.range(range).filter(|(_, member)| member.state().is_live());
         better.extend(unlisted.filter(|(_, member)| !listed.contains(&member.id())).map(|(slot, _)| slot));
-        let (members, me) = (&self.members, self.id);
         let told = better.iter().flat_map(|slot| softened(members.get(*slot), me));
-        self.mail.send_all(packet.addr, told, self.sync_packets_max, out);
+        cx.packets.send_all(packet.addr, told, self.packets_max, cx.out);
         if !wanted.is_empty() {
             let bytes: Vec<u8> = wanted.iter().take(WANTED_MAX).flat_map(|id| id.to_bytes()).collect();
-            let header = self.header(Sequence::default());
-            let want = Message::Want { header, ids: Ids(&bytes) };
-            self.mail.send_all(packet.addr, core::iter::once(want), 1, out);
+            let want = Message::Want { header: cx.header(), ids: Ids(&bytes) };
+            cx.packets.send_all(packet.addr, core::iter::once(want), 1, cx.out);
         }
-        let _ = now;
     }
 
     /// Somebody asks for records.
-    pub(super) fn want(&mut self, packet: &Packet, ids: Ids<'_>, out: Out<'_, '_>) {
-        if !self.may_sync(packet) {
+    pub(super) fn on_want(&mut self, packet: &Packet, ids: Ids<'_>, cx: &mut Cx<'_, '_, '_>) {
+        if !self.admits(packet, cx.members) {
             return;
         }
-        let (members, me) = (&self.members, self.id);
+        let (members, me) = (cx.members, cx.id);
         let wanted = ids.iter().take(WANTED_MAX).filter_map(|id| members.member(id));
         let told = wanted.flat_map(|member| softened(member, me));
-        self.mail.send_all(packet.addr, told, self.sync_packets_max, out);
+        cx.packets.send_all(packet.addr, told, self.packets_max, cx.out);
     }
 
-    /// Either the members of a range, or the hashes of its children.
-    fn answer_bytes(&self, range: Range) -> (bool, Vec<u8>) {
-        if self.members.count(range) > LISTED_MAX && range.child(0).is_some() {
-            let hashes = self.members.child_hashes(range);
-            return (false, hashes.iter().flat_map(|hash| hash.to_be_bytes()).collect());
-        }
-        let live = self.members.range(range).filter(|(_, member)| member.state().is_live());
-        let mut bytes = Vec::new();
-        for (_, member) in live.take(LISTED_MAX) {
-            bytes.extend_from_slice(&member.id().to_bytes());
-            bytes.extend_from_slice(&member.incarnation().0.to_be_bytes());
-            bytes.push(member.state() as u8);
-            bytes.extend_from_slice(&fingerprint(member.contents()).to_be_bytes());
-        }
-        debug_assert!(bytes.len() <= LISTED_MAX * ENTRY_BYTES, "at most so many are listed");
-        (true, bytes)
-    }
-
-    /// Only members compare tables with us: a stranger joins first.
-    fn may_sync(&mut self, packet: &Packet) -> bool {
-        let known = self.members.member(packet.sender).is_some_and(|member| member.state().is_live());
-        self.counters.syncs_refused += u64::from(!known);
-        known
+    /// Whether this packet is answered. Only members compare tables with us: a stranger joins first.
+    fn admits(&mut self, packet: &Packet, members: &Members) -> bool {
+        let member = members.member(packet.sender).filter(|member| member.state().is_live());
+        let is_there = |addr: SocketAddr| {
+            member.is_some_and(|member| member.contents().addrs().any(|known| known == addr))
+        };
+        let is_known =
+            if self.verify { is_there(packet.addr) && self.answers_left > 0 } else { member.is_some() };
+        self.answers_left -= u32::from(is_known && self.verify);
+        self.refused += u64::from(!is_known);
+        is_known
     }
 }
 
-/// What is known of a member, but a death as a suspicion: the other side of a healed partition shall not bury the
-/// living, and who is really dead does not dispute it.
-fn softened(member: &Member, me: Id) -> impl Iterator<Item = Message<'_>> {
-    let (id, standing) = (member.id(), member.standing());
-    let soft = (standing.state == State::Dead)
-        .then(|| accusation(id, Standing { state: State::Suspect, ..standing }, me))
-        .flatten();
-    let plain = soft.is_none().then(|| record(member, me));
-    soft.into_iter().chain(plain.into_iter().flatten())
+/// Either the members of a range, or the hashes of its children.
+fn answer_bytes(members: &Members, range: Range) -> (bool, Vec<u8>) {
+    if members.count(range) > LISTED_MAX && range.child(0).is_some() {
+        let hashes = members.child_hashes(range);
+        return (false, hashes.iter().flat_map(|hash| hash.to_be_bytes()).collect());
+    }
+    let live = members.range(range).filter(|(_, member)| member.state().is_live());
+    let mut bytes = Vec::new();
+    for (_, member) in live.take(LISTED_MAX) {
+        bytes.extend_from_slice(&member.id().to_bytes());
+        bytes.extend_from_slice(&member.incarnation().0.to_be_bytes());
+        bytes.push(member.state() as u8);
+        bytes.extend_from_slice(&fingerprint(member.contents()).to_be_bytes());
+    }
+    debug_assert!(bytes.len() <= LISTED_MAX * ENTRY_BYTES, "at most so many are listed");
+    (true, bytes)
 }

@@ -36,18 +36,26 @@ pub struct Services {
     /// The port of `mesh`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<u16>,
+    /// The UDP port of `turns`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u16>,
     /// Its address in the mesh, 64 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nid: Option<String>,
+    /// Whether its mesh knows letters (CU-6).
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub letters: bool,
 }
 
 impl Services {
     /// `route=22001 mesh=22000 nid=…`, in this order, what there is of it.
     fn to_text(&self) -> String {
-        let ports = [("route", self.route), ("token", self.token), ("mesh", self.mesh)];
+        let ports =
+            [("route", self.route), ("token", self.token), ("mesh", self.mesh), ("turns", self.turns)];
         let ports = ports.into_iter().filter_map(|(name, port)| Some(format!("{name}={}", port?)));
         let nid = self.nid.iter().map(|nid| format!("nid={nid}"));
-        ports.chain(nid).collect::<Vec<_>>().join(" ")
+        let letters = self.letters.then(|| "letters=1".to_owned());
+        ports.chain(nid).chain(letters).collect::<Vec<_>>().join(" ")
     }
 
     /// What is not understood is left out: a later version may tell more.
@@ -58,7 +66,9 @@ impl Services {
                 "route" => services.route = value.parse().ok(),
                 "token" => services.token = value.parse().ok(),
                 "mesh" => services.mesh = value.parse().ok(),
+                "turns" => services.turns = value.parse().ok(),
                 "nid" => services.nid = Some(value.to_owned()),
+                "letters" => services.letters = value == "1",
                 _ => {}
             }
         }
@@ -139,4 +149,11 @@ fn text(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
     let len = usize::from(reader.u8()?);
     let bytes = reader.bytes(len)?;
     core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Field("tags"))
+}
+
+/// The name that both metadata have, if they have one.
+pub(super) fn common_name<'a>(own: &'a [u8], other: &[u8]) -> Option<&'a str> {
+    let named = 2 + usize::from(*own.get(1)?);
+    let name = own.get(2..named).filter(|name| own[0] == FORM && !name.is_empty())?;
+    (other.get(..named) == Some(&own[..named])).then(|| core::str::from_utf8(name).ok()).flatten()
 }

@@ -8,7 +8,7 @@ use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
 
 use super::contents::Contents;
-use super::standing::Incarnation;
+use super::status::Incarnation;
 
 /// All ids that begin with certain bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,7 +13,7 @@
 //!
 //! | kind | message | body |
 //! |---|---|---|
-//! | 0 | Ping | sequence, to, flags 1 (bit 0: wants coordinate), time 7 |
+//! | 0 | Ping | sequence, to, flags 1 (bit 0: wants coordinate, bit 1: wants Alive), time 7 |
 //! | 1 | Ack | sequence, flags 1 (bit 0: introduce, bit 1: coordinate), time 7, coordinate 40 if so |
 //! | 2 | IndirectPing | sequence, to, target, flags 1 (bit 0: wants nack), contents |
 //! | 3 | IndirectAck | sequence |
@@ -26,6 +26,7 @@
 //! | 10 | Digest | sequence, range 9, hashes 8 each: 1 or 16 |
 //! | 11 | Summary | sequence, range 9, entries: id, incarnation, state 1, fingerprint of the contents 4 |
 //! | 12 | Want | sequence, ids |
+//! | 13 | Padding | zeros |
 //!
 //! Contents are an address (kind 4 or 6, ip, port), and if there is more: the number of further addresses, these,
 //! and metadata up to the end. Time is microseconds since the Unix epoch. A range is its bits and, in 8 bytes, its
@@ -35,7 +36,7 @@
 use super::contents::Contents;
 use super::message::{Header, Message, NodeView};
 use super::sequence::Sequence;
-use super::standing::{Incarnation, Standing, State};
+use super::status::{Incarnation, State, Status};
 use super::tree::Range;
 use super::vivaldi::Coordinate;
 use crate::id::{Id, hash};
@@ -60,6 +61,7 @@ const USER: u8 = 9;
 const DIGEST: u8 = 10;
 const SUMMARY: u8 = 11;
 const WANT: u8 = 12;
+const PADDING: u8 = 13;
 
 /// The bytes of an entry of a summary.
 pub(super) const ENTRY_BYTES: usize = 25;
@@ -159,7 +161,16 @@ impl<'a> Iterator for Messages<'a> {
 
 /// Reads the body of a message that came in a packet from `sender`.
 fn decode(sender: Id, kind: u8, body: &[u8]) -> Result<Message<'_>, DecodeError> {
-    if kind > WANT {
+    if kind == PADDING {
+        let header = Header { from: sender, sequence: Sequence::default() };
+        let bytes = u16::try_from(body.len()).map_err(|_| DecodeError::Limit("padding"))?;
+        return if body.iter().all(|byte| *byte == 0) {
+            Ok(Message::Padding { header, bytes })
+        } else {
+            Err(DecodeError::Field("padding"))
+        };
+    }
+    if kind > PADDING {
         let header = Header { from: sender, sequence: Sequence::default() };
         return Ok(Message::Other { header, kind, body });
     }
@@ -206,8 +217,9 @@ fn decode(sender: Id, kind: u8, body: &[u8]) -> Result<Message<'_>, DecodeError>
 
 fn read_ping<'a>(header: Header, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
     let to = read_id(reader)?;
-    let (flags, local_time) = read_time(reader, 1)?;
-    Ok(Message::Ping { header, to, local_time, wants_coordinate: flags != 0 })
+    let (flags, local_time) = read_time(reader, 3)?;
+    let (wants_coordinate, wants_alive) = (flags & 1 != 0, flags & 2 != 0);
+    Ok(Message::Ping { header, to, local_time, wants_coordinate, wants_alive })
 }
 
 fn read_ack<'a>(header: Header, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
@@ -268,7 +280,7 @@ pub fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
     if matches!(message, Message::Suspect { .. } | Message::Dead { .. } | Message::User { .. }) {
         writer.u128(header.from.number());
     }
-    if !matches!(message, Message::Other { .. }) {
+    if !matches!(message, Message::Other { .. } | Message::Padding { .. }) {
         writer.u32(header.sequence.0);
     }
     encode_body(message, writer);
@@ -276,9 +288,9 @@ pub fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
 
 fn encode_body(message: &Message<'_>, writer: &mut Writer<'_>) {
     match message {
-        Message::Ping { to, local_time, wants_coordinate, .. } => {
+        Message::Ping { to, local_time, wants_coordinate, wants_alive, .. } => {
             writer.u128(to.number());
-            write_time(u8::from(*wants_coordinate), *local_time, writer);
+            write_time(u8::from(*wants_coordinate) | u8::from(*wants_alive) << 1, *local_time, writer);
         }
         Message::Ack { local_time, introduce, coordinate, .. } => {
             let flags = u8::from(*introduce) | u8::from(coordinate.is_some()) << 1;
@@ -314,6 +326,7 @@ fn encode_body(message: &Message<'_>, writer: &mut Writer<'_>) {
         }
         Message::Want { ids, .. } => writer.bytes(ids.0),
         Message::Other { body, .. } => writer.bytes(body),
+        Message::Padding { bytes, .. } => (0..*bytes).for_each(|_| writer.u8(0)),
     }
 }
 
@@ -332,6 +345,7 @@ pub fn size(message: &Message<'_>) -> usize {
         Message::Summary { entries, .. } => 13 + entries.0.len(),
         Message::Want { ids, .. } => 4 + ids.0.len(),
         Message::Other { body, .. } => body.len(),
+        Message::Padding { bytes, .. } => usize::from(*bytes),
     };
     body + 1 + if body + 1 < 0x80 { 1 } else { 2 }
 }
@@ -357,6 +371,7 @@ const fn kind(message: &Message<'_>) -> u8 {
         Message::Summary { .. } => SUMMARY,
         Message::Want { .. } => WANT,
         Message::Other { kind, .. } => *kind,
+        Message::Padding { .. } => PADDING,
     }
 }
 
@@ -408,7 +423,7 @@ impl<'a> Hashes<'a> {
 }
 
 /// The entries of a summary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summaries<'a>(pub(super) &'a [u8]);
 
 impl<'a> Summaries<'a> {
@@ -419,13 +434,13 @@ impl<'a> Summaries<'a> {
     }
 
     /// One after the other.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Id, Standing, u32)> + use<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Id, Status, u32)> + use<'a> {
         self.0.as_chunks::<ENTRY_BYTES>().0.iter().map(|entry| {
             let mut reader = Reader::new(entry);
             let id = Id::new(reader.u128().unwrap_or_default());
             let incarnation = Incarnation(reader.u32().unwrap_or_default());
             let state = reader.u8().ok().and_then(State::from_number).unwrap_or_default();
-            (id, Standing::new(incarnation, state), reader.u32().unwrap_or_default())
+            (id, Status::new(incarnation, state), reader.u32().unwrap_or_default())
         })
     }
 }

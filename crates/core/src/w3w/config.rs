@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::known::KnownNode;
+use super::known_nodes::KnownNode;
 use super::wire::{DATA_BYTES_MAX, HEADER_BYTES};
 
 /// The settings of one node.
@@ -27,7 +27,7 @@ pub struct Config {
     pub peers_min: usize,
     /// To whom a relay passes a message on (MA-60).
     pub forward: Forward,
-    /// How long a message waits, and how long it is remembered as seen (MA-40b).
+    /// How long a message waits unless its sender says otherwise, and how long plain ones are remembered as seen (MA-40b).
     pub expiry: Duration,
     /// The most bytes of DATA in the store.
     pub quota_bytes: u64,
@@ -45,9 +45,9 @@ pub struct Config {
     pub memory_bytes_max: usize,
     /// The most bytes written to one connection and not taken by the kernel.
     pub unsent_bytes_max: usize,
-    /// The most messages remembered as seen, for others and for us each.
+    /// The most plain messages for us that are remembered as seen (CU-22). Beyond it no more are taken until some expire.
     pub seen_max: usize,
-    /// The most lines of inbox and outbox each; the oldest goes.
+    /// The most lines of inbox and outbox each. A line that is open or unread is never evicted.
     pub boxes_max: usize,
     /// The most known nodes (MA-56).
     pub known_max: usize,
@@ -55,6 +55,8 @@ pub struct Config {
     pub dials_max: usize,
     /// The most connections that others may have open to us.
     pub streams_max: usize,
+    /// Networks of the nodes that this one connects to, with the length of their prefixes; all if empty.
+    pub allow: Vec<(Ipv4Addr, u8)>,
     /// Whether a refused caller is told of our peer nearest to it (MA-33).
     pub hint: bool,
     /// A fault to build in, so that the tests can show that they would notice it.
@@ -96,7 +98,7 @@ impl Default for Config {
             peers_max: 32,
             peers_min: 4,
             forward: Forward::Nearest,
-            expiry: Duration::from_secs(3600),
+            expiry: Duration::from_secs(7 * 86_400),
             quota_bytes: 4 << 30,
             blocks_max: 1 << 18,
             keep: Duration::from_secs(7 * 86_400),
@@ -105,11 +107,12 @@ impl Default for Config {
             queue_bytes_max: 1 << 30,
             memory_bytes_max: 32 << 20,
             unsent_bytes_max: 512 << 10,
-            seen_max: 100_000,
+            seen_max: 1_000_000,
             boxes_max: 65_536,
             known_max: 1024,
             dials_max: 16,
             streams_max: 256,
+            allow: Vec::new(),
             hint: true,
             fault: None,
         }
@@ -123,10 +126,65 @@ impl Config {
         self.ip.unwrap_or(*self.bind.ip())
     }
 
-    /// How long a message of others waits here (MA-40a): a little less than it is remembered as seen, because this copy
-    /// may have come here a while after another had reached its recipient.
+    /// How long a message for this node is remembered. Receipts and messages of files do no harm a second time.
+    pub(super) fn seen_for(&self, is_user_message: bool) -> Duration {
+        if is_user_message { self.expiry } else { self.expiry.min(Duration::from_secs(3600)) }
+    }
+
+    /// Whether this node connects to a node at this address.
+    pub(super) fn allows(&self, ip: Ipv4Addr) -> bool {
+        let is_in = |(net, bits): &(Ipv4Addr, u8)| {
+            let host_bits = 32 - u32::from(*bits).min(32);
+            (ip.to_bits() ^ net.to_bits()).checked_shr(host_bits).unwrap_or(0) == 0
+        };
+        self.allow.is_empty() || self.allow.iter().any(is_in)
+    }
+
+    /// How long a plain message of others waits here (MA-40a, CU-17): a little less than foreign nodes remember it as
+    /// seen, because this copy may have come here a while after another had reached its recipient.
     pub(super) fn transit_expiry(&self) -> Duration {
-        self.expiry - self.expiry / 60
+        let expiry = self.expiry.min(Duration::from_secs(3600));
+        expiry - expiry / 60
+    }
+
+    pub(super) fn forgets_seen(&self) -> bool {
+        self.fault == Some(Fault::ForgetSeen)
+    }
+
+    pub(super) fn replies_before_durable(&self) -> bool {
+        self.fault == Some(Fault::ReplyBeforeDurable)
+    }
+
+    pub(super) fn introduces_nobody(&self) -> bool {
+        self.fault == Some(Fault::NoIntroductions)
+    }
+
+    pub(super) fn drops_neighbours(&self) -> bool {
+        self.fault == Some(Fault::DropNeighbours)
+    }
+
+    pub(super) fn forgets_numbers(&self) -> bool {
+        self.fault == Some(Fault::ForgetNumbers)
+    }
+
+    pub(super) fn trusts_kernel(&self) -> bool {
+        self.fault == Some(Fault::TrustKernel)
+    }
+
+    pub(super) fn drops_when_held(&self) -> bool {
+        self.fault == Some(Fault::DropWhenHeld)
+    }
+
+    pub(super) fn confirms_before_durable(&self) -> bool {
+        self.fault == Some(Fault::ConfirmBeforeDurable)
+    }
+
+    pub(super) fn is_foreign(&self) -> bool {
+        self.fault == Some(Fault::Foreign)
+    }
+
+    pub(super) fn answers_from_memory(&self) -> bool {
+        self.fault == Some(Fault::HeldFromMemory)
     }
 
     pub(super) fn body_bytes_max(&self) -> usize {
@@ -198,10 +256,22 @@ pub enum ConfigError {
 pub enum Fault {
     /// Nothing is remembered as seen.
     ForgetSeen,
-    /// A sender is told that its message is safe before it is.
+    /// A sender, or a peer, is told that a message is safe before it is.
     ReplyBeforeDurable,
     /// Nobody is introduced to anybody.
     NoIntroductions,
     /// OPTIMIZE takes the own neighbours too.
     DropNeighbours,
+    /// A node answers `held` for a message that it once had (CU-12).
+    HeldFromMemory,
+    /// A recipient does not remember the numbers of letters.
+    ForgetNumbers,
+    /// A node lets go of a message when its own kernel has taken it.
+    TrustKernel,
+    /// The sender of a letter lets go of it when a peer holds it.
+    DropWhenHeld,
+    /// A recipient confirms a letter before its disk has it.
+    ConfirmBeforeDurable,
+    /// Not broken, but foreign: the node speaks the document and neither custody nor letters.
+    Foreign,
 }

@@ -3,10 +3,9 @@
 use serde::Serialize;
 
 use super::form::{Form, read_form};
-use super::frames::Frames;
+use super::links::first_frame;
 use super::message::Message;
 use super::nid::{Key, Nid};
-use super::spare::Spare;
 use super::wire::{Body, DATA_BYTES_MAX, HEADER_BYTES, decode_frame, decode_here};
 use crate::wire::DecodeError;
 
@@ -56,8 +55,7 @@ pub fn describe(bytes: &[u8]) -> Result<Vec<Described>, DecodeError> {
     }
     let (mut rest, mut described) = (bytes, Vec::new());
     while !rest.is_empty() {
-        let mut frames = Frames::later(HEADER_BYTES + DATA_BYTES_MAX);
-        let frame = frames.take(&mut rest, &mut Spare::default())?.ok_or(DecodeError::Truncated)?;
+        let frame = first_frame(&mut rest, HEADER_BYTES + DATA_BYTES_MAX)?.ok_or(DecodeError::Truncated)?;
         described.push(match decode_frame(frame)? {
             Body::Here(here) => {
                 Described::Here { carrier: "frame", nid: here.nid, ip: *here.at.ip(), port: here.at.port() }
@@ -82,7 +80,11 @@ fn describe_message(message: &Message) -> Described {
             Form::Manifest { .. } => "manifest",
             Form::Block { .. } => "block",
             Form::Progress(_) => "progress",
-            Form::Inquiry { .. } => "inquiry",
+            Form::ProgressRequest { .. } => "progress_request",
+            Form::Custody(_) => "custody",
+            Form::Letter(_) => "letter",
+            Form::Receipts(_) => "receipts",
+            Form::Refusal { .. } => "refusal",
         },
         data_hex: data.iter().map(|byte| format!("{byte:02x}")).collect(),
     }

@@ -13,11 +13,18 @@
 //! | 3 manifest | attempt u32, then what the file is known by (its *core*): size u64, bytes of a block u32, length of the name u16, name (UTF-8), BLAKE2b-256 of each block (32 each) |
 //! | 4 block | file (32, the BLAKE2b-256 of the core), index u32, attempt u32, bytes |
 //! | 5 progress | file (32), round u32, complete u8 (0 or 1), ranges that are missing: first u32, count u32 each |
-//! | 6 inquiry | file (32), round u32: answer with a progress |
+//! | 6 progress request | file (32), round u32: answer with a progress |
+//! | 7 custody | flag u8 (0 verdicts, 1 ping, 2 pong), then per message: seen key (32), verdict u8 |
+//! | 8 letter | epoch u64, number u64, least u64, attempt u16, lifetime u32 (seconds), payload |
+//! | 9 receipts | nonce u64, epoch u64, mailbox u64, up to u64, then ranges: first u64, count u32 each |
+//! | 10 refusal | nonce u64, epoch u64, number u64, reason u8 |
+//!
+//! Kinds 7 to 10 go only to nodes that know them (CU-5, CU-6).
 //!
 //! Attempts and rounds make DATA differ when it is sent again: an equal message would be dropped
 //! as seen (MA-41).
 
+use super::message::SeenKey;
 use super::nid::Key;
 use crate::wire::{DecodeError, Reader};
 
@@ -29,6 +36,9 @@ pub const FILE_BLOCKS_MAX: usize = 65_536;
 const NAME_CHARS_MAX: usize = 255;
 /// The most ranges in one progress; what is missing beyond them is told the next time.
 pub(super) const PROGRESS_RANGES_MAX: usize = 64;
+/// The most ranges in one receipt, and the most verdicts in one frame of custody.
+const RECEIPT_RANGES_MAX: usize = 4096;
+const VERDICTS_MAX: usize = 4096;
 
 /// DATA, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +80,113 @@ pub enum Form<'a> {
     /// How much of a file has arrived.
     Progress(Progress),
     /// How much of a file has arrived?
-    Inquiry {
+    ProgressRequest {
         /// Which file.
         file: Key,
         /// How often it was asked before.
         round: u32,
     },
+    /// From neighbour to neighbour: verdicts on messages, or a ping (CU-5).
+    Custody(Custody),
+    /// A message with a number (CU-8).
+    Letter(Letter<'a>),
+    /// Letters are in the recipient's inbox (CU-10).
+    Receipts(Receipts),
+    /// The recipient does not take a letter.
+    Refusal {
+        /// Makes equal refusals different messages.
+        nonce: u64,
+        /// The epoch of the letter.
+        epoch: u64,
+        /// The number of the letter.
+        number: u64,
+        /// Why.
+        reason: RefusalReason,
+    },
+}
+
+/// A message with a number: sender, epoch and number say which message it is (CU-8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Letter<'a> {
+    /// Drawn at each start of the sender.
+    pub epoch: u64,
+    /// Counts the letters of an epoch to one recipient, from 1.
+    pub number: u64,
+    /// The lowest number of the epoch that is still open: the recipient closes the gaps below it.
+    pub least: u64,
+    /// Makes the bytes differ when the letter is sent again.
+    pub attempt: u16,
+    /// How long the letter may wait, in seconds.
+    pub lifetime: u32,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// The letters of one epoch that are in the recipient's inbox (CU-10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipts {
+    /// Makes equal receipts different messages.
+    pub nonce: u64,
+    /// The epoch of the letters.
+    pub epoch: u64,
+    /// Identifies the recipient's store; another one means that the recipient lost its disk.
+    pub mailbox: u64,
+    /// Every letter up to this number.
+    pub up_to: u64,
+    /// Letters above it: first and count, ascending.
+    pub ranges: Vec<(u64, u32)>,
+}
+
+impl Receipts {
+    /// Whether a letter of the epoch is in the inbox.
+    #[must_use]
+    pub fn covers(&self, number: u64) -> bool {
+        let is_in = |(first, count): &(u64, u32)| number >= *first && number - first < u64::from(*count);
+        number <= self.up_to || self.ranges.iter().any(is_in)
+    }
+}
+
+/// Why a recipient does not take a letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalReason {
+    /// The recipient blocks the sender.
+    Blocked,
+    /// It exceeds the whole quota of the recipient.
+    TooLong,
+    /// The recipient has no such application.
+    NoApplication,
+}
+
+/// What a neighbour says about messages that it was given (CU-12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The message is synced on its disk and in its queue.
+    Held,
+    /// The message is for it, and in its inbox.
+    Delivered,
+    /// There is no room.
+    Full,
+    /// It does not hold the message.
+    Unable,
+}
+
+/// A frame of custody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Custody {
+    /// [`Custody::VERDICTS`], [`Custody::PING`] or [`Custody::PONG`].
+    pub flag: u8,
+    /// The verdicts.
+    pub verdicts: Vec<(SeenKey, Verdict)>,
+}
+
+impl Custody {
+    /// The frame carries verdicts.
+    pub const VERDICTS: u8 = 0;
+    /// The sender asks whether the neighbour lives.
+    pub const PING: u8 = 1;
+    /// The answer to a ping.
+    pub const PONG: u8 = 2;
 }
 
 /// What a file consists of.
@@ -92,13 +203,6 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// How many bytes the block at `index` has.
-    #[must_use]
-    pub fn block_len(&self, index: u32) -> u64 {
-        let from = u64::from(index) * u64::from(self.block_bytes);
-        self.size.saturating_sub(from).min(u64::from(self.block_bytes))
-    }
-
     /// What its sender calls it, made harmless: the last part of a path, without control characters, and a name in any case.
     /// Even so it is to be shown, not to be written to.
     #[must_use]
@@ -211,13 +315,53 @@ pub fn write_form(form: &Form<'_>) -> Vec<u8> {
                 data.extend_from_slice(&count.to_be_bytes());
             }
         }
-        Form::Inquiry { file, round } => {
+        Form::ProgressRequest { file, round } => {
             data.push(6);
             data.extend_from_slice(&file.to_bytes());
             data.extend_from_slice(&round.to_be_bytes());
         }
+        Form::Custody(custody) => {
+            data.extend_from_slice(&[7, custody.flag]);
+            for (seen, verdict) in custody.verdicts.iter().take(VERDICTS_MAX) {
+                data.extend_from_slice(&seen.0);
+                data.push(*verdict as u8);
+            }
+        }
+        Form::Letter(letter) => {
+            data.push(8);
+            let Letter { epoch, number, least, attempt, lifetime, payload } = letter;
+            [*epoch, *number, *least].iter().for_each(|field| data.extend_from_slice(&field.to_be_bytes()));
+            data.extend_from_slice(&attempt.to_be_bytes());
+            data.extend_from_slice(&lifetime.to_be_bytes());
+            data.extend_from_slice(payload);
+        }
+        Form::Receipts(receipts) => {
+            data.push(9);
+            let Receipts { nonce, epoch, mailbox, up_to, ranges } = receipts;
+            let fields = [*nonce, *epoch, *mailbox, *up_to];
+            fields.iter().for_each(|field| data.extend_from_slice(&field.to_be_bytes()));
+            for (first, count) in ranges.iter().take(RECEIPT_RANGES_MAX) {
+                data.extend_from_slice(&first.to_be_bytes());
+                data.extend_from_slice(&count.to_be_bytes());
+            }
+        }
+        Form::Refusal { nonce, epoch, number, reason } => {
+            data.push(10);
+            [nonce, epoch, number].iter().for_each(|field| data.extend_from_slice(&field.to_be_bytes()));
+            data.push(*reason as u8);
+        }
     }
     data
+}
+
+/// Whether a message of this DATA needs custody: the transfer of a file repairs itself (CU-14).
+pub(super) fn needs_custody(data: &[u8]) -> bool {
+    !data.strip_prefix(FORM_MAGIC).and_then(<[u8]>::first).is_some_and(|kind| (3..=6).contains(kind))
+}
+
+/// Whether DATA is a frame of custody.
+pub(super) fn is_custody(data: &[u8]) -> bool {
+    data.strip_prefix(FORM_MAGIC).and_then(<[u8]>::first) == Some(&7)
 }
 
 fn read(bytes: &[u8]) -> Result<Form<'_>, DecodeError> {
@@ -234,7 +378,28 @@ fn read(bytes: &[u8]) -> Result<Form<'_>, DecodeError> {
             bytes: reader.take_rest(),
         },
         5 => Form::Progress(read_progress(&mut reader)?),
-        6 => Form::Inquiry { file: key(&mut reader)?, round: reader.u32()? },
+        6 => Form::ProgressRequest { file: key(&mut reader)?, round: reader.u32()? },
+        7 => Form::Custody(read_custody(&mut reader)?),
+        8 => Form::Letter(Letter {
+            epoch: reader.u64()?,
+            number: positive(reader.u64()?)?,
+            least: reader.u64()?,
+            attempt: reader.u16()?,
+            lifetime: reader.u32()?,
+            payload: reader.take_rest(),
+        }),
+        9 => Form::Receipts(read_receipts(&mut reader)?),
+        10 => Form::Refusal {
+            nonce: reader.u64()?,
+            epoch: reader.u64()?,
+            number: reader.u64()?,
+            reason: match reader.u8()? {
+                0 => RefusalReason::Blocked,
+                1 => RefusalReason::TooLong,
+                2 => RefusalReason::NoApplication,
+                _ => return Err(DecodeError::Field("reason")),
+            },
+        },
         _ => return Err(DecodeError::Kind),
     };
     reader.finish()?;
@@ -243,6 +408,41 @@ fn read(bytes: &[u8]) -> Result<Form<'_>, DecodeError> {
 
 fn key(reader: &mut Reader<'_>) -> Result<Key, DecodeError> {
     reader.array().map(Key::from_bytes)
+}
+
+fn positive(number: u64) -> Result<u64, DecodeError> {
+    if number == 0 { Err(DecodeError::Field("number")) } else { Ok(number) }
+}
+
+fn read_custody(reader: &mut Reader<'_>) -> Result<Custody, DecodeError> {
+    let flag = reader.u8()?;
+    if flag > Custody::PONG {
+        return Err(DecodeError::Field("flag"));
+    }
+    let mut verdicts = Vec::new();
+    while reader.remaining() > 0 && verdicts.len() < VERDICTS_MAX {
+        let seen = SeenKey(reader.array()?);
+        verdicts.push((
+            seen,
+            match reader.u8()? {
+                0 => Verdict::Held,
+                1 => Verdict::Delivered,
+                2 => Verdict::Full,
+                3 => Verdict::Unable,
+                _ => return Err(DecodeError::Field("verdict")),
+            },
+        ));
+    }
+    Ok(Custody { flag, verdicts })
+}
+
+fn read_receipts(reader: &mut Reader<'_>) -> Result<Receipts, DecodeError> {
+    let (nonce, epoch, mailbox, up_to) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+    let mut ranges = Vec::new();
+    while reader.remaining() > 0 && ranges.len() < RECEIPT_RANGES_MAX {
+        ranges.push((reader.u64()?, reader.u32()?));
+    }
+    Ok(Receipts { nonce, epoch, mailbox, up_to, ranges })
 }
 
 fn read_manifest(reader: &mut Reader<'_>) -> Result<Manifest, DecodeError> {

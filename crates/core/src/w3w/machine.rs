@@ -1,36 +1,44 @@
-//! The machine: matches what comes in and delegates to the nouns and to the states of the document.
+//! The machine: dispatches inputs to the parts, and passes the news of one part to another.
+//!
+//! ```text
+//! machine commands load ─► files ─► delivery ─► forward ─► links + ring ─► mailboxes ─► blocks ─► disk ─► env
+//!                     └──► peering ───────────► forward
+//! ```
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4};
 
-use super::alarms::{Alarm, Alarms};
+use super::blocks::BlockIndex;
+use super::book::Book;
 use super::config::{Announce, Config, ConfigError};
-use super::counts::Counters;
-use super::doorstep::Doorstep;
+use super::counters::Counters;
+use super::custody::{Custody, Due, pong};
+use super::delivery::Delivery;
+use super::disk::{Disk, Pending, PendingWrite, delete_blocks};
+use super::env::{Cx, Env, Lower, MemoryUse};
 use super::files::Files;
-use super::known::Known;
+use super::form::{Custody as CustodyFrame, Form, is_custody, read_form};
+use super::forward::Forward;
 use super::links::Links;
-use super::memory::{Limiter, Memory};
-use super::message::{Here, SeenKey};
+use super::load::Loading;
+use super::mailboxes::Mailboxes;
+use super::message::{Message, SeenKey};
 use super::nid::{Key, Nid};
-use super::post::Post;
-use super::queue::{Line, Queue};
-use super::room::Room;
-use super::routes::Ring;
-use super::save::{Loading, Pending};
-use super::shelf::Shelf;
-use super::spare::Spare;
-use super::wire::decode_here;
+use super::peering::{Peering, ping};
+use super::records::SentState;
+use super::ring::Ring;
+use super::timers::Timer;
+use super::wire::{data_of, decode_here, message_frame};
 use super::{Command, Event, Reply};
+use crate::common::Timers;
 use crate::counters::VisitCounter;
 use crate::endpoint::{Bound, Endpoints, Listener, Socket, Space};
 use crate::machine::{Machine, Refusal};
 use crate::outbox::Outbox;
 use crate::rng::{Rng, Seed};
-use crate::store::StoreReply;
+use crate::store::{StoreFault, StoreReply, StoreResult};
 use crate::stream::StreamEvent;
-use crate::tag::{ListenerId, OpId, RequestId, SocketId, SpaceId, StreamId};
+use crate::tag::{ListenerId, RequestId, SocketId, SpaceId, StreamId};
 use crate::time::{Instant, Now};
 
 /// The datagram socket.
@@ -54,75 +62,38 @@ pub const KNOWN: SpaceId = SpaceId::new(6);
 /// Files on their way, ours and those of others.
 pub const FILES: SpaceId = SpaceId::new(7);
 
-/// How long a handshake may take (MA-27), and a farewell.
+/// Numbers of letters that were delivered here, and the number of the mailbox (CU-9).
+pub const LETTERS: SpaceId = SpaceId::new(8);
+/// The address book (CU-25).
+pub const BOOK: SpaceId = SpaceId::new(9);
+
+/// How long a handshake may take (MA-27), and closing a connection.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long the memory of introductions and of dropped peers lasts (MA-37).
+/// How long introductions and dropped peers are remembered (MA-37).
 pub(super) const HOLD_DOWN: Duration = Duration::from_secs(60);
-/// The most callers that are let into a full ring when they call again.
-const RESERVED_MAX: usize = 16;
 /// The most pairs and peers remembered so.
-const HOLD_DOWN_MAX: usize = 4096;
+pub(super) const HOLD_DOWN_MAX: usize = 4096;
 
 /// A node of the mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mesh {
-    pub(super) config: Config,
-    pub(super) own: Nid,
-    /// Where we are and accept connections: what our HERE says.
-    pub(super) at: SocketAddrV4,
-    pub(super) rng: Rng,
-    pub(super) ring: Ring,
-    pub(super) links: Links,
-    pub(super) known: Known,
-    pub(super) queue: Queue,
-    pub(super) shelf: Shelf,
-    pub(super) post: Post,
+    pub(super) lower: Lower,
+    pub(super) forward: Forward,
+    pub(super) delivery: Delivery,
+    pub(super) peering: Peering,
     pub(super) files: Files,
-    /// Messages that went through here.
-    pub(super) passed: Memory<SeenKey>,
-    /// Messages that were for us; in the store too.
-    pub(super) received: Memory<SeenKey>,
-    /// Peers dropped by OPTIMIZE, not to be taken back through HERE for a while (MA-37).
-    pub(super) held_off: Memory<Nid>,
-    /// Nodes that refused us: a full ring does not ask them again for a while, unless they belong next to us.
-    pub(super) refused_by: Memory<Nid>,
-    /// Refused callers that belong next to us: the next time they are let in, full or not.
-    pub(super) reserved: Memory<Nid>,
-    /// Who was told of whom (MA-37).
-    pub(super) introduced: Memory<(Nid, Nid)>,
-    /// Files that are not wanted.
-    pub(super) declined: Memory<Key>,
-    /// Nodes we have heard of and did not connect to, nearest to us.
-    pub(super) candidates: BTreeMap<Nid, SocketAddrV4>,
-    /// Broken connections that are dialled once more.
-    pub(super) redials: BTreeMap<Nid, Here>,
-    pub(super) by_source: Limiter<Ipv4Addr>,
-    pub(super) by_target: Limiter<Ipv4Addr>,
-    pub(super) dial_limit: Limiter<()>,
-    pub(super) room_limit: Limiter<()>,
-    pub(super) alarms: Alarms,
-    pub(super) spare: Spare,
-    pub(super) announce_interval: Duration,
-    pub(super) tend_interval: Duration,
-    pub(super) ops: BTreeMap<OpId, Pending>,
-    /// Lines of the queue whose message is being read from the store.
-    pub(super) fetching: BTreeSet<Line>,
-    pub(super) room: Room,
-    pub(super) doorstep: Doorstep,
-    pub(super) ops_begun: u64,
-    pub(super) delivering_bytes: usize,
-    /// Messages for us that are being saved.
-    pub(super) delivering: BTreeSet<SeenKey>,
-    /// The one peer that may send while memory is short.
-    pub(super) favoured: Option<StreamId>,
-    /// Whether credit was held back.
-    pub(super) is_owing: bool,
     pub(super) loading: Option<Loading>,
-    pub(super) is_stopping: bool,
-    pub(super) counters: Counters,
 }
 
 pub(super) type Out<'a, 'b> = &'a mut Outbox<'b, Mesh>;
+
+/// The upper parts, and what they may call.
+pub(super) struct Parts<'a, 'b> {
+    pub(super) cx: Cx<'a, 'b>,
+    pub(super) delivery: &'a mut Delivery,
+    pub(super) peering: &'a mut Peering,
+    pub(super) files: &'a mut Files,
+}
 
 impl Mesh {
     /// INIT 2 and 3: a node with these settings and an empty ring; `seed` decides all it draws.
@@ -132,119 +103,367 @@ impl Mesh {
     pub fn new(config: &Config, seed: Seed) -> Result<Self, ConfigError> {
         config.check()?;
         let own = Nid::from_uuid(config.uuid);
-        let second = Duration::from_secs(1);
-        Ok(Self {
+        let env = Env {
             own,
             at: SocketAddrV4::new(config.own_ip(), config.bind.port()),
             rng: Rng::new(seed),
-            ring: Ring::new(own),
-            links: Links::default(),
-            known: Known::new(config.known_max),
-            queue: Queue::new(config.queue_max, config.queue_bytes_max),
-            shelf: Shelf::new(config.quota_bytes, config.blocks_max, config.keep),
-            post: Post::new(config.boxes_max),
-            files: Files::default(),
-            passed: Memory::new(config.seen_max),
-            received: Memory::new(config.seen_max),
-            held_off: Memory::new(HOLD_DOWN_MAX),
-            refused_by: Memory::new(HOLD_DOWN_MAX),
-            reserved: Memory::new(RESERVED_MAX),
-            introduced: Memory::new(HOLD_DOWN_MAX),
-            declined: Memory::new(HOLD_DOWN_MAX),
-            candidates: BTreeMap::new(),
-            redials: BTreeMap::new(),
-            by_source: Limiter::new(16, second / 4, 1024),
-            by_target: Limiter::new(4, 15 * second, 1024),
-            dial_limit: Limiter::new(64, second / 32, 1),
-            room_limit: Limiter::new(4, 5 * second, 1),
-            alarms: Alarms::default(),
-            spare: Spare::default(),
-            announce_interval: Duration::ZERO,
-            tend_interval: Duration::ZERO,
-            ops: BTreeMap::new(),
-            fetching: BTreeSet::new(),
-            room: Room::default(),
-            doorstep: Doorstep::default(),
-            ops_begun: 0,
-            delivering_bytes: 0,
-            delivering: BTreeSet::new(),
-            favoured: None,
-            is_owing: false,
-            loading: None,
-            is_stopping: false,
+            timers: Timers::default(),
             counters: Counters::default(),
+            memory: MemoryUse::default(),
+            is_stopping: false,
+            is_expiry_stale: false,
+            is_custody_stale: false,
             config: config.clone(),
+        };
+        let lower = Lower {
+            env,
+            disk: Disk::default(),
+            blocks: BlockIndex::new(config.quota_bytes, config.blocks_max, config.keep),
+            mailboxes: Mailboxes::new(config.boxes_max),
+            book: Book::default(),
+            links: Links::default(),
+            custody: Custody::default(),
+            ring: Ring::new(own),
+        };
+        Ok(Self {
+            lower,
+            forward: Forward::new(config),
+            delivery: Delivery::new(config),
+            peering: Peering::new(config),
+            files: Files::new(),
+            loading: None,
         })
     }
 
     /// The own address in the mesh.
     #[must_use]
     pub fn nid(&self) -> Nid {
-        self.own
+        self.lower.env.own
     }
 
     /// The peers in the ring, ascending.
     #[must_use]
     pub fn peers(&self) -> Vec<super::Peer> {
-        self.ring.peers()
+        self.lower.ring.peers()
     }
 
     /// The ring as the document draws it (M-9).
     #[must_use]
     pub fn ring_json(&self) -> String {
-        self.ring.to_json()
+        self.lower.ring.to_json()
     }
 
     /// What it has counted so far.
     #[must_use]
     pub fn counted(&self) -> Counters {
-        self.counters
+        self.lower.env.counters
     }
 
     /// Sets all counters to zero, so that two states can be compared without them.
     pub fn forget_counters(&mut self) {
-        self.counters = Counters::default();
+        self.lower.env.counters = Counters::default();
     }
 
-    /// How many messages wait here.
+    /// A line of the outbox.
+    #[must_use]
+    pub fn outbox_line(&self, number: u64) -> Option<super::Sent> {
+        self.lower.mailboxes.sent(number).copied()
+    }
+
+    /// Whether the node still reads its store.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.loading.is_some()
+    }
+
+    /// How many messages are queued.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.forward.len()
     }
 
-    /// What this node says of itself.
-    pub(super) fn here(&self) -> Here {
-        Here { nid: self.own, at: self.at }
+    pub(super) fn parts<'a, 'b>(&'a mut self, now: Now, out: &'a mut Outbox<'b, Self>) -> Parts<'a, 'b> {
+        let Self { lower, forward, delivery, peering, files, .. } = self;
+        Parts { cx: Cx { low: lower.low(now, out), forward }, delivery, peering, files }
     }
 
-    fn ring_alarm(&mut self, now: Now, alarm: Alarm, out: Out<'_, '_>) {
-        match alarm {
-            Alarm::Announce => self.announce(now, out),
-            Alarm::Tend => self.tend(now, out),
-            Alarm::Handshake(stream) => self.handshake_over(now, stream, out),
-            Alarm::Stalled(stream) => self.stalled(now, stream, out),
-            Alarm::Silent(stream) => self.silent(now, stream, out),
-            Alarm::Redial(nid) => self.redial(now, nid, out),
-            Alarm::Expire => self.expire(now, out),
-            Alarm::KeepKnown => self.keep_known(out),
-            Alarm::Files => self.push_files(now, out),
-            Alarm::Room => self.try_again(now, out),
-            Alarm::Door => self.open_door(now, out),
-            Alarm::Again => self.offer_again(now, out),
-            Alarm::Stop => self.abort_all(out),
+    fn on_timer(&mut self, now: Now, timer: Timer, out: Out<'_, '_>) {
+        let is_loading = self.is_loading();
+        let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
+        match timer {
+            Timer::Announce => peering.announce(cx),
+            Timer::Maintain => peering.maintain(cx),
+            Timer::Handshake(stream) => peering.handshake_over(cx, stream),
+            Timer::Stalled(stream) => peering.stalled(cx, stream),
+            Timer::Silent(stream) => peering.silent(cx, stream),
+            Timer::Redial(nid) => peering.redial(cx, nid),
+            Timer::Expire => self.expire(now, out),
+            Timer::StoreKnown => peering.store_known(cx),
+            Timer::Files => files.push(cx, delivery),
+            Timer::RetryStore if is_loading => self.load_next(out),
+            Timer::RetryStore => {
+                cx.forward.retry_fetches(&mut cx.low);
+                delivery.retry_closing(cx);
+                cx.low.disk.resume(cx.low.env, now, cx.low.out);
+            }
+            Timer::Deferred => delivery.retry_deferred(cx),
+            Timer::Retransmit => cx.forward.retransmit_due(&mut cx.low),
+            Timer::Custody => self.custody_due(now, out),
+            Timer::Retry => cx.forward.retry_due(&mut cx.low),
+            Timer::Resend => cx.forward.resend_due(&mut cx.low),
+            Timer::Receipts => delivery.send_receipts(cx),
+            Timer::StoreBook => cx.low.book.store(cx.low.disk, cx.low.out),
+            Timer::Stop => peering.abort_all(cx),
+        }
+    }
+
+    /// Writes verdicts, asks silent peers, and lets go of what foreign peers have had long enough.
+    fn custody_due(&mut self, now: Now, out: Out<'_, '_>) {
+        let Parts { cx, peering, .. } = &mut self.parts(now, out);
+        for (stream, nid, data) in cx.low.custody.take_verdicts(now.mono) {
+            let frame = message_frame(cx.low.env.own, nid, &data);
+            cx.forward.write_control(&mut cx.low, stream, frame);
+        }
+        for due in cx.low.custody.due(now.mono) {
+            match due {
+                Due::Ping(stream) => ping(cx, stream),
+                Due::Silent(stream) => peering.on_peer_silent(cx, stream),
+                Due::Released(stream, entry) => cx.forward.on_released(&mut cx.low, stream, entry),
+            }
+        }
+        cx.low.env.schedule_custody();
+    }
+
+    /// WAIT 3 (M-38): bytes came.
+    fn on_data(&mut self, now: Now, stream: StreamId, data: &[u8], out: Out<'_, '_>) -> Result<(), Refusal> {
+        let Lower { links, env, custody, .. } = &mut self.lower;
+        let Some((frames, end)) = links.take_frames(&mut env.memory, stream, data) else { return Ok(()) };
+        custody.on_heard(stream, now.mono);
+        let is_whole = !frames.is_empty();
+        // All at once: the hash is the largest cost of a message.
+        let keys = Key::of_all(frames.iter().map(|frame| data_of(frame)));
+        for (frame, key) in frames.into_iter().zip(keys) {
+            if self.lower.links.get(stream).is_none() {
+                return Ok(());
+            }
+            let Parts { cx, peering, .. } = &mut self.parts(now, out);
+            if let Some((from, message)) = peering.on_frame(cx, stream, frame)? {
+                if is_custody(message.data()) && message.recipient == cx.low.env.own {
+                    self.on_custody(now, (stream, from), &message, out);
+                } else {
+                    self.receive(now, from, message, key, out);
+                }
+            }
+        }
+        let Parts { cx, peering, .. } = &mut self.parts(now, out);
+        if let Err(error) = end {
+            return peering.bad_length(cx, stream, error);
+        }
+        cx.low.grant(stream, data.len(), is_whole);
+        Ok(())
+    }
+
+    /// A frame of custody ends at the link: it is neither stored nor passed on (CU-7).
+    fn on_custody(&mut self, now: Now, (stream, from): (StreamId, Nid), message: &Message, out: Out<'_, '_>) {
+        let Parts { cx, .. } = &mut self.parts(now, out);
+        let Form::Custody(custody) = read_form(message.data()) else { return };
+        if message.sender != from || !cx.low.custody.speaks(stream) {
+            return;
+        }
+        match custody.flag {
+            CustodyFrame::PING => {
+                let frame = message_frame(cx.low.env.own, from, &pong());
+                cx.forward.write_control(&mut cx.low, stream, frame);
+            }
+            CustodyFrame::VERDICTS => {
+                for (seen, verdict) in custody.verdicts {
+                    cx.forward.on_verdict(&mut cx.low, (stream, from), seen, verdict);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// RECEIVE (M-47): a message came from a peer.
+    fn receive(&mut self, now: Now, from: Nid, message: Message, key: Key, out: Out<'_, '_>) {
+        let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
+        let own = cx.low.env.own;
+        tracing::trace!(state = "RECEIVE", nid = %own, from = %from, recipient = %message.recipient);
+        cx.low.env.counters.messages_received += 1;
+        if let Some(ip) = cx.low.ring.get(from).map(|route| *route.at.ip()) {
+            peering.contacted(cx, ip);
+        }
+        if message.recipient == own {
+            let sender = message.sender;
+            let confirmed = match read_form(message.data()) {
+                Form::Receipt { key, .. } => cx.low.mailboxes.answered_by(sender, key).into_iter().collect(),
+                Form::Progress(progress) => files.confirmed_by(&progress, sender).into_iter().collect(),
+                Form::Receipts(receipts) => delivery.covered(cx, sender, &receipts),
+                Form::Refusal { epoch, number, reason, .. } => {
+                    delivery.on_refusal(cx, (sender, epoch, number), reason);
+                    Vec::new()
+                }
+                _ => Vec::new(),
+            };
+            return delivery.receive(cx, from, message, key, confirmed);
+        }
+        let seen = SeenKey::new(message.sender, message.recipient, key);
+        let is_new = cx.forward.note_seen(&mut cx.low, seen);
+        cx.low.env.schedule_expiry();
+        if is_new || cx.low.env.config.forgets_seen() {
+            cx.forward.accept(&mut cx.low, from, message, (key, seen));
+        } else {
+            cx.low.env.counters.duplicates_dropped += 1;
+            cx.forward.on_duplicate(&mut cx.low, from, message, (key, seen));
+        }
+    }
+
+    fn on_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
+        let Some(pending) = self.lower.disk.answered(reply.op) else { return };
+        let fault = if let StoreResult::Failed(fault) = reply.result { Some(fault) } else { None };
+        let value = if let StoreResult::Value(value) = reply.result { value } else { None };
+        let Parts { cx, delivery, files, .. } = &mut self.parts(now, out);
+        let low = &mut cx.low;
+        if let (Pending::Write(write), Some(StoreFault::Busy)) = (&pending, fault) {
+            return low.disk.retry(low.env, now, write.clone());
+        }
+        if let Some(fault) = fault {
+            low.env.counters.store_failed += 1;
+            if !matches!(pending, Pending::Write(PendingWrite::Deliver(_))) {
+                low.out.event(Event::StoreFailed { fault });
+            }
+        }
+        match pending {
+            Pending::Load => self.loaded(now, reply.result, out),
+            Pending::Write(PendingWrite::Transit { entry, key, is_new, record, .. }) => {
+                if fault.is_some() {
+                    low.blocks.write_failed(key, is_new);
+                }
+                cx.forward.on_stored(low, entry, record.is_some(), fault.is_none());
+            }
+            Pending::Write(PendingWrite::Deliver(stored)) => {
+                if let Some(form) = delivery.on_stored(cx, *stored, fault) {
+                    files.on_form(cx, delivery, &form);
+                }
+                cx.low.env.schedule_expiry();
+                cx.low.release_credit();
+            }
+            Pending::Own { entry, key, is_new, request } => {
+                if fault.is_some() {
+                    low.blocks.write_failed(key, is_new);
+                }
+                cx.forward.on_own_stored(low, (entry, key), request, fault);
+            }
+            Pending::Close { letter, number } => delivery.on_closed(cx, letter, number, fault.is_none()),
+            Pending::Cancel { request, number } => {
+                super::commands::on_cancelled(cx, delivery, request, number, fault)
+            }
+            Pending::Promise(entry) => cx.forward.on_promised(low, entry, fault.is_none()),
+            Pending::Resend { entry, key, is_new } => {
+                if fault.is_some() {
+                    low.blocks.write_failed(key, is_new);
+                }
+                cx.forward.on_resent(low, entry, fault.is_none());
+            }
+            Pending::Fetch(entry) => cx.forward.on_fetched(low, entry, value, fault),
+            Pending::Read { request, key, is_part } => match fault {
+                Some(fault) => low.out.reply(request, Reply::StoreFailed { fault }),
+                None => super::commands::answer_read(cx, request, key, is_part, value),
+            },
+            Pending::FileSync(received) => files.on_synced(cx, delivery, received, fault.is_none()),
+            Pending::Other => {}
+        }
+        let Lower { disk, env, .. } = &mut self.lower;
+        disk.resume(env, now, out);
+    }
+
+    /// Forgets everything whose time is over.
+    fn expire(&mut self, now: Now, out: Out<'_, '_>) {
+        let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
+        cx.forward.expire_seen(now.mono);
+        peering.expire(now.mono);
+        files.expire_declined(cx);
+        let forgotten = delivery.expire(now.mono);
+        let low = &mut cx.low;
+        let blocks: Vec<Key> = core::iter::from_fn(|| low.blocks.pop_expired(now.mono)).collect();
+        if !forgotten.is_empty() || !blocks.is_empty() {
+            let op = low.disk.begin(Pending::Other);
+            low.out.batch(op, false, |batch| {
+                forgotten.iter().for_each(|seen| batch.delete(SEEN, &seen.to_bytes()));
+                delete_blocks(&blocks, batch);
+            });
+        }
+        for (letter, number) in cx.forward.expire(low) {
+            delivery.close_letter(cx, letter, number);
+        }
+        let low = &mut cx.low;
+        while let Some(number) = low.mailboxes.take_overdue(now.mono) {
+            low.mailboxes.set_state(low.disk, number, SentState::Unconfirmed, low.out);
+        }
+        low.env.schedule_expiry();
+    }
+
+    /// Sets the timer for the next deadline of any part, if one has changed.
+    fn after_input(&mut self, now: Now) {
+        let env = &mut self.lower.env;
+        if core::mem::take(&mut env.is_custody_stale) {
+            match self.lower.custody.next_deadline() {
+                Some(at) => env.timers.set(Timer::Custody, not_at_once(at, now)),
+                None => drop(env.timers.cancel(Timer::Custody)),
+            }
+        }
+        if !core::mem::take(&mut env.is_expiry_stale) {
+            return;
+        }
+        let deadlines = [
+            self.forward.next_deadline(),
+            self.delivery.next_deadline(),
+            self.peering.next_deadline(),
+            self.files.next_deadline(),
+            self.lower.blocks.next_deadline(),
+            self.lower.mailboxes.deadline(),
+        ];
+        let env = &mut self.lower.env;
+        match deadlines.into_iter().flatten().min() {
+            Some(at) if !env.is_stopping => env.timers.set(Timer::Expire, not_at_once(at, now)),
+            _ => drop(env.timers.cancel(Timer::Expire)),
         }
     }
 
     fn listeners(&self) -> Vec<Listener> {
-        let extra = if let Announce::Incrementing { ports } = self.config.announce { ports } else { 0 };
+        let extra =
+            if let Announce::Incrementing { ports } = self.lower.env.config.announce { ports } else { 0 };
         let listener = |offset: u16| Listener {
             id: ListenerId::new(offset.min(255)),
             name: "mesh/tcp",
-            bind: SocketAddr::from((*self.config.bind.ip(), self.config.bind.port() + offset)),
-            streams_max: self.config.streams_max,
+            bind: SocketAddr::from((
+                *self.lower.env.config.bind.ip(),
+                self.lower.env.config.bind.port() + offset,
+            )),
+            streams_max: self.lower.env.config.streams_max,
         };
         (0..=extra.min(255)).map(listener).collect()
     }
+}
+
+#[cfg(test)]
+impl Mesh {
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.lower.env.memory.total()
+    }
+
+    pub(super) fn unblocked_stream(&self) -> Option<StreamId> {
+        self.lower.links.unblocked_stream()
+    }
+
+    pub(super) fn ops_begun(&self) -> u64 {
+        self.lower.disk.begun()
+    }
+}
+
+/// The time of a deadline; one that is over waits a moment, so that the driver does not spin.
+fn not_at_once(at: Instant, now: Now) -> Instant {
+    if at > now.mono { at } else { now.mono + Duration::from_millis(1) }
 }
 
 impl Machine for Mesh {
@@ -253,13 +472,14 @@ impl Machine for Mesh {
     type Event = Event;
 
     fn endpoints(&self) -> Endpoints {
-        let names = ["blocks", "index", "inbox", "outbox", "queue", "seen", "known", "files"];
-        let spaces = [BLOCKS, INDEX, INBOX, OUTBOX, QUEUE, SEEN, KNOWN, FILES];
+        let names =
+            ["blocks", "index", "inbox", "outbox", "queue", "seen", "known", "files", "letters", "book"];
+        let spaces = [BLOCKS, INDEX, INBOX, OUTBOX, QUEUE, SEEN, KNOWN, FILES, LETTERS, BOOK];
         Endpoints {
             sockets: vec![Socket {
                 id: UDP,
                 name: "mesh/udp",
-                bind: SocketAddr::V4(self.config.bind),
+                bind: SocketAddr::V4(self.lower.env.config.bind),
                 broadcast: Vec::new(),
             }],
             listeners: self.listeners(),
@@ -270,10 +490,12 @@ impl Machine for Mesh {
     /// INIT 1 and 4 (M-29, M-32); the state NOUNCE follows when everything is read.
     fn handle_start(&mut self, now: Now, bound: &Bound, out: Out<'_, '_>) {
         if let Some(addr) = bound.listener(TCP) {
-            self.at.set_port(addr.port());
+            self.lower.env.at.set_port(addr.port());
         }
-        tracing::debug!(state = "INIT", nid = %self.own, at = %self.at);
+        self.lower.custody.set_confirms(bound.confirms);
+        tracing::debug!(state = "INIT", nid = %self.lower.env.own, at = %self.lower.env.at);
         self.load(now, out);
+        self.after_input(now);
     }
 
     fn handle_datagram(
@@ -284,13 +506,18 @@ impl Machine for Mesh {
         bytes: &[u8],
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
-        match decode_here(bytes) {
-            Ok(here) => self.signal(now, from, here, out),
+        let is_loading = self.is_loading();
+        let Parts { cx, peering, .. } = &mut self.parts(now, out);
+        let result = match decode_here(bytes) {
+            Ok(_) if is_loading => Ok(()),
+            Ok(here) => peering.on_here(cx, from, here),
             Err(error) => {
-                self.counters.malformed_datagrams += 1;
+                cx.low.env.counters.malformed_datagrams += 1;
                 Err(error.into())
             }
-        }
+        };
+        self.after_input(now);
+        result
     }
 
     fn handle_stream(
@@ -300,51 +527,69 @@ impl Machine for Mesh {
         event: StreamEvent<'_>,
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
-        match event {
-            StreamEvent::Accepted { from, .. } => self.accepted(now, stream, from, out),
-            StreamEvent::Connected { .. } => self.connected(stream),
-            StreamEvent::Data(data) => self.data(now, stream, data, out)?,
-            StreamEvent::Sent { bytes, .. } => self.sent(now, stream, bytes, out),
-            StreamEvent::Finished => self.finished(now, stream, out),
-            StreamEvent::Closed(_) => self.closed(now, stream, out),
-        }
-        Ok(())
+        let is_loading = self.is_loading();
+        let Parts { cx, peering, .. } = &mut self.parts(now, out);
+        let result = match event {
+            StreamEvent::Accepted { .. } if is_loading => Ok(cx.low.out.abort(stream)),
+            StreamEvent::Accepted { from, .. } => Ok(peering.accepted(cx, stream, from)),
+            StreamEvent::Connected { .. } => Ok(peering.connected(cx, stream)),
+            StreamEvent::Data(data) => self.on_data(now, stream, data, out),
+            StreamEvent::Sent { bytes, .. } => Ok(cx.forward.on_sent(&mut cx.low, stream, bytes)),
+            StreamEvent::Confirmed { bytes } => Ok(cx.forward.on_confirmed(&mut cx.low, stream, bytes)),
+            StreamEvent::Finished => Ok(peering.finished(cx, stream)),
+            StreamEvent::Closed(_) => Ok(peering.closed(cx, stream)),
+        };
+        self.after_input(now);
+        result
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
-        self.stored(now, reply, out);
+        self.on_stored(now, reply, out);
+        self.after_input(now);
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
-        if self.is_stopping {
+        if self.lower.env.is_stopping {
             out.reply(request, Reply::Stopping);
+        } else if self.is_loading() && !super::commands::is_about_members(&command) {
+            // The driver waits until the store has answered; here it has answered that it cannot be read.
+            out.reply(request, Reply::StoreFailed { fault: StoreFault::Broken });
         } else {
             self.command(now, request, command, out);
+            self.after_input(now);
         }
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
-        while let Some(alarm) = self.alarms.take_due(now.mono) {
-            self.ring_alarm(now, alarm, out);
+        while let Some(timer) = self.lower.env.timers.pop_due(now.mono) {
+            self.on_timer(now, timer, out);
         }
+        self.after_input(now);
     }
 
     fn handle_stop(&mut self, now: Now, out: Out<'_, '_>) {
-        if !self.is_stopping {
-            self.is_stopping = true;
-            self.stop(now, out);
+        if !self.lower.env.is_stopping {
+            self.lower.env.is_stopping = true;
+            let Parts { cx, peering, .. } = &mut self.parts(now, out);
+            peering.stop(cx);
+            self.after_input(now);
         }
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_stopping && self.links.len() == 0 && self.ops.is_empty() && self.room.is_empty()
+        self.lower.env.is_stopping && self.lower.links.len() == 0 && self.lower.disk.is_idle()
     }
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.alarms.next()
+        self.lower.env.timers.next().map(|(at, timer)| (at, timer.name()))
     }
 
     fn counters(&self, visit: VisitCounter<'_>) {
-        self.counters.visit(visit);
+        self.lower.env.counters.visit(visit);
+    }
+
+    fn timescales(&self) -> Vec<(&'static str, Duration)> {
+        let own = [("mesh.handshake", HANDSHAKE), ("mesh.hold_down", HOLD_DOWN)];
+        super::custody::TIMESCALES.into_iter().chain(own).collect()
     }
 }

@@ -35,6 +35,9 @@ impl Here {
     }
 }
 
+/// Which letter: the node at the other end, epoch and number.
+pub(super) type LetterId = (Nid, u64, u64);
+
 /// `MESSAGE`: DATA on its way from one node to another (M-19). It is kept as its frame, because it is
 /// passed on unchanged; copies of it share the bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -94,16 +97,42 @@ impl fmt::Debug for Message {
     }
 }
 
-/// What makes two messages the same one (MA-40b): sender, recipient and DATA. It never leaves the node.
+/// The number of an entry of the queue, in the store too. Numbers only grow.
+pub(super) type EntryId = u64;
+
+/// What makes two messages the same one (MA-40b): the hash of sender, recipient and DATA. Verdicts name messages by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SeenKey(pub(super) [u8; 32]);
+pub struct SeenKey(pub(super) [u8; 32]);
 
 impl SeenKey {
-    pub(super) fn new(sender: Nid, recipient: Nid, key: Key) -> Self {
+    /// The key of a message between two nodes; `key` is that of its DATA.
+    #[must_use]
+    pub fn new(sender: Nid, recipient: Nid, key: Key) -> Self {
         let mut bytes = [0; 96];
         bytes[..32].copy_from_slice(&sender.to_bytes());
         bytes[32..64].copy_from_slice(&recipient.to_bytes());
         bytes[64..].copy_from_slice(&key.to_bytes());
         Self(hash(&bytes))
+    }
+
+    /// What memory and store keep of a message that was seen (CU-22).
+    pub(super) fn fingerprint(self) -> Fingerprint {
+        let [first, second] = [0, 8].map(|at| self.0[at..at + 8].try_into().map_or(0, u64::from_be_bytes));
+        Fingerprint(first, second)
+    }
+}
+
+/// The first half of a [`SeenKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Fingerprint(u64, u64);
+
+impl Fingerprint {
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.0) << 64 | u128::from(self.1)).to_be_bytes()
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
+        let number = u128::from_be_bytes(bytes);
+        Self((number >> 64) as u64, number as u64)
     }
 }

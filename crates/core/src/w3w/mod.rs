@@ -1,44 +1,40 @@
-//! w3w: messages that reach people who are away. The service `mesh`.
+//! w3w: store-and-forward messages, also to nodes that are down. The service `mesh`.
 //!
-//! A node has an address, its [`Nid`], and keeps connections to up to `peers_max` others: its *routing ring*,
-//! ordered by address and closed to a circle. Bytes sent to an address travel from peer to peer, each time to one
-//! that is nearer; they are stored by their hash where they pass, wait where they must, and are delivered at most
-//! once. `docs/spec/w3w.md` has the clauses of the document (M-n) and the decisions that fill its holes (MA-n).
+//! A node has an address, its [`Nid`], and keeps connections to up to `peers_max` peers. They are its *routing ring*,
+//! ordered by address and closed to a circle. A message travels from peer to peer, each hop nearer to its recipient.
+//! Each node on the way stores it under its hash, and keeps it until another node has custody. The recipient delivers
+//! it at most once. `docs/spec/w3w.md` has the clauses of the document (M-n) and our decisions (MA-n).
 //!
 //! # The files
 //!
-//! | file | what it is |
+//! | place | what it is |
 //! |---|---|
-//! | `config.rs`, `message.rs`, `wire.rs` | as in every protocol |
-//! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
-//! | `load.rs`, `announce.rs`, `signal.rs`, `greet.rs`, `relay.rs`, `save.rs`, `deliver.rs` | the states of the document, INIT to SAVE |
-//! | `ask.rs`, `transfer.rs`, `room.rs`, `doorstep.rs`, `again.rs`, `credit.rs` | commands, files, what waits to be saved, for room, for its receipt, what peers may send |
-//! | `routes.rs` | the routing ring |
-//! | `known.rs`, `links.rs`, `queue.rs`, `shelf.rs`, `post.rs`, `files.rs`, `memory.rs`, `alarms.rs`, `spare.rs` | nouns with no machine round them |
-//! | `form.rs` | forms of DATA: receipts and files |
-//! | `describe.rs` | bytes as text, for `annulus decode` |
+//! | `config.rs`, `message.rs`, `wire.rs`, `form.rs`, `describe.rs` | settings, messages, their bytes, forms of DATA |
+//! | `machine.rs`, `commands.rs`, `load.rs` | the [`Machine`] implementation: matches and delegates |
+//! | `peering`, `ring.rs`, `links` | INIT to RECONNECT: who is connected, and the connections |
+//! | `forward`, `custody` | SEND: the queue, and who answers for a message |
+//! | `delivery`, `letters`, `files`, `mailboxes` | RECEIVE: messages for this node, numbered letters, files, boxes |
+//! | `book.rs`, `known_nodes.rs`, `blocks.rs`, `records.rs`, `disk.rs` | the address book, and what is stored |
 //!
 //! # The messages
 //!
 //! | message | by datagram | on a connection |
 //! |---|---|---|
-//! | [`Here`] | SIGNAL: dial that node, unless it is a peer, is held off or would be dropped at once | the first frame: who speaks; later ones say nothing |
+//! | [`Here`] | SIGNAL: connect, unless it is a peer, in hold-down or would be dropped | first frame: identity; later: no effect |
 //! | [`Message`] | never | RECEIVE: for us, SAVE and deliver; else SAVE and SEND |
 //!
 //! # The states
 //!
-//! INIT reads the store → NOUNCE says HERE to the known nodes → WAIT. SIGNAL dials (RECONNECT), ADD_ROUTE takes a
-//! caller in or sends it away, OPTIMIZE drops a peer when there are too many, DEL_ROUTE forgets one that is gone.
-//! The names appear as the field `state` of the traces.
+//! INIT reads the store, NOUNCE sends HERE to the known nodes, WAIT follows. SIGNAL connects (RECONNECT). ADD_ROUTE takes
+//! or rejects a connection. OPTIMIZE drops a peer of too many. DEL_ROUTE removes a lost one. Traces have them as `state`.
 //!
 //! # Where we differ from the document, and why
 //!
 //! - The ring table, taken literally, inserts nothing: the ring is an ordered map (MA-1 … MA-9).
-//! - Whoever connects says HERE first, else an acceptor could not know who calls (MA-27).
-//! - A relay passes a message to the nearer neighbour only, unless `forward` says both (MA-60); what was seen is
-//!   dropped (MA-40). The document's letter floods, and never ends for a recipient that is away.
-//! - More HEREs than the document has are sent, of the same form: see `announce.rs`. With the document's alone many
-//!   nodes cannot reach each other.
+//! - A node that connects sends HERE first; otherwise the acceptor would not know its peer (MA-27).
+//! - A relay sends a message to the nearer neighbour only (MA-60), and drops what it has seen (MA-40). Taken literally,
+//!   the document floods, and never stops for a recipient that is away.
+//! - Nodes send more HEREs than the document has (`peering/announce.rs`): with its own many cannot reach each other.
 //!
 //! # A driver in twenty lines
 //!
@@ -73,60 +69,58 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod again;
-mod alarms;
-mod announce;
-mod ask;
-mod boxes;
+mod blocks;
+mod book;
+mod commands;
 mod config;
-mod counts;
-mod credit;
-mod deliver;
+mod counters;
+mod custody;
+mod delivery;
 mod describe;
-mod doorstep;
+mod disk;
+mod env;
 mod files;
 mod form;
-mod frames;
-mod greet;
-mod known;
+mod forward;
+mod known_nodes;
+mod letters;
 mod links;
 mod load;
 mod machine;
-mod memory;
+mod mailboxes;
 mod message;
 mod nid;
-mod post;
-mod queue;
-mod relay;
-mod room;
-mod routes;
-mod save;
-mod shelf;
-mod signal;
-mod spare;
-mod transfer;
+mod peering;
+mod records;
+mod ring;
+mod timers;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 use core::fmt;
+use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use bytes::Bytes;
 use serde::Serialize;
 
-pub use boxes::{Received, Sent, SentState};
+pub use book::{BookEntry, Presence};
 pub use config::{Announce, Config, ConfigError, Fault, Forward};
-pub use counts::Counters;
+pub use counters::Counters;
 pub use describe::{Described, describe};
 pub use files::FileStatus;
-pub use form::{FILE_BLOCKS_MAX, FORM_MAGIC, Form, Manifest, Progress, read_form, write_form};
-pub use known::{KnownNode, KnownNodesError, known_nodes_from_json, known_nodes_to_json};
-pub use machine::{BLOCKS, FILES, INBOX, INDEX, KNOWN, Mesh, OUTBOX, QUEUE, SEEN, TCP, UDP};
-pub use message::{Here, Message};
+pub use form::{
+    Custody, FILE_BLOCKS_MAX, FORM_MAGIC, Form, Letter, Manifest, Progress, Receipts, RefusalReason, Verdict,
+    read_form, write_form,
+};
+pub use known_nodes::{KnownNode, KnownNodesError, known_nodes_from_json, known_nodes_to_json};
+pub use machine::{BLOCKS, BOOK, FILES, INBOX, INDEX, KNOWN, LETTERS, Mesh, OUTBOX, QUEUE, SEEN, TCP, UDP};
+pub use message::{Here, Message, SeenKey};
 pub use nid::{KEY_DIGITS_MIN, Key, NID_HEX_BYTES, Nid, ParseNidError};
-pub use routes::{Direction, Peer};
+pub use records::{Received, Sent, SentState, Why, listed_key, queued_key};
+pub use ring::{Direction, Peer};
 pub use wire::{
     Body, DATA_BYTES_MAX, HEADER_BYTES, HERE_BYTES_MAX, LENGTH_BYTES, VERSION, decode_body, decode_here,
     encode_here, encode_message, here_frame,
@@ -134,12 +128,13 @@ pub use wire::{
 
 #[cfg(doc)]
 use crate::Machine;
+use crate::id::Id;
 use crate::store::StoreFault;
 
 /// What the application may ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send DATA to a node. Answered when it is safe here: [`Reply::Sent`], or why not.
+    /// Send DATA to a node. The reply comes when it is on disk: [`Reply::Sent`], or the reason why not.
     Send {
         /// To whom.
         to: Nid,
@@ -148,13 +143,69 @@ pub enum Command {
         /// Whether the recipient is to confirm it.
         receipt: bool,
     },
+    /// Send a letter. Without `certain`, a recipient that is not known to understand letters gets plain DATA (CU-6).
+    SendLetter {
+        /// The recipient.
+        to: Nid,
+        /// The bytes.
+        data: Vec<u8>,
+        /// How long it may wait; `Config::expiry` if not given.
+        lifetime: Option<Duration>,
+        /// The recipient knows letters.
+        certain: bool,
+        /// A plain message asks for a receipt.
+        receipt: bool,
+    },
+    /// Withdraw a message that is open.
+    Cancel {
+        /// Its number in the outbox.
+        number: u64,
+    },
+    /// News of `members` about a node (CU-15, CU-25).
+    Member {
+        /// Its address in the mesh.
+        nid: Nid,
+        /// Its name.
+        name: String,
+        /// The address at which it is.
+        ip: Option<Ipv4Addr>,
+        /// Whether it is there.
+        presence: Presence,
+        /// Whether it knows letters.
+        knows_letters: bool,
+    },
+    /// `members` says whether a node is there; its id is the first half of its NID (CU-15).
+    MemberPresence {
+        /// The node.
+        id: Id,
+        /// Whether it is there.
+        presence: Presence,
+    },
+    /// The address book, from a NID on.
+    Book {
+        /// The least NID.
+        from: Option<Nid>,
+    },
+    /// The nodes that a name may mean; one if it is clear.
+    Lookup {
+        /// The name.
+        name: String,
+    },
+    /// The user gives a node a name.
+    SetName {
+        /// The name.
+        name: String,
+        /// The node.
+        nid: Nid,
+        /// Whether the user says that it knows letters.
+        knows_letters: bool,
+    },
     /// The DATA under a key.
     Get {
         /// Its key.
         key: Key,
     },
-    /// The keys between these two, themselves included: of blocks, or of files only. Two of them at most: more than one is
-    /// no answer.
+    /// The first two keys in this range, both ends included: of all blocks, or of files only.
     Find {
         /// The least.
         first: Key,
@@ -187,7 +238,7 @@ pub enum Command {
         /// Where.
         ip: Ipv4Addr,
     },
-    /// Throw away every block that nobody waits for.
+    /// Delete every block that no inbox line, queue entry or file refers to.
     Collect,
     /// How the node is.
     Status,
@@ -218,7 +269,7 @@ pub enum Command {
         /// To whom it goes if we send it; `None` if it is for us.
         to: Option<Nid>,
     },
-    /// Give up a file, wherever it goes; one for us is not taken again while it is still being offered.
+    /// Drop a file, whatever its direction. The node refuses an incoming one while its sender offers it.
     DropFile {
         /// Which.
         file: Key,
@@ -241,7 +292,23 @@ pub enum Reply {
         number: u64,
         /// Where its DATA is.
         key: Key,
+        /// When its lifetime ends, in seconds since 1970.
+        until: u64,
+        /// Whether the recipient will confirm it.
+        is_letter: bool,
     },
+    /// The message is withdrawn.
+    Cancelled {
+        /// It certainly never left this node.
+        is_certain: bool,
+    },
+    /// Nothing more can become known of the message.
+    NotOpen {
+        /// What is known.
+        state: SentState,
+    },
+    /// Entries of the address book.
+    Book(Vec<BookEntry>),
     /// The same DATA was sent to the same node within the expiry (MA-41): add something to it that differs.
     Duplicate {
         /// Where its DATA is.
@@ -249,8 +316,10 @@ pub enum Reply {
     },
     /// Too much waits already.
     QueueFull,
-    /// The store is full of what somebody waits for.
+    /// The quota is full of blocks that an inbox line, a queue entry or a file refers to.
     QuotaFull,
+    /// Messages for this recipient use a quarter of the store already (CU-26).
+    RecipientQuotaFull(Nid),
     /// DATA is over the limit: send it as a file.
     TooLong {
         /// The limit.
@@ -284,7 +353,7 @@ pub enum Reply {
     Known(Vec<KnownNode>),
     /// It is done.
     Done,
-    /// So much was thrown away.
+    /// The blocks and bytes that were deleted.
     Collected {
         /// How many blocks.
         blocks: usize,
@@ -314,7 +383,7 @@ pub enum Reply {
     Stopping,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
     /// Its address in the mesh.
@@ -341,13 +410,13 @@ pub struct Status {
     pub bytes: u64,
     /// The most of them.
     pub quota_bytes: u64,
-    /// Messages for us that wait for room in the store.
-    pub kept_out: usize,
+    /// Messages for this node that wait for room in the store.
+    pub deferred: usize,
     /// Bytes of messages in memory.
     pub memory_bytes: usize,
 }
 
-/// What the application is told unasked.
+/// The events of `mesh`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -394,8 +463,9 @@ pub enum Event {
         #[serde(skip)]
         data: Data,
     },
-    /// A message for us finds no room in the store. It is not delivered and not confirmed: it waits, or has never come.
-    MessageKeptOut {
+    /// A message for this node finds no room in the store. The node neither delivers nor confirms it: it defers or
+    /// forgets it.
+    MessageDeferred {
         /// Who sent it, or claims to have.
         from: Nid,
         /// What its DATA would be found under.
@@ -406,7 +476,7 @@ pub enum Event {
         is_waiting: bool,
     },
     /// A message was given to peers, by us as its sender or in transit.
-    MessagePassedOn {
+    MessageForwarded {
         /// Who sent it.
         sender: Nid,
         /// Whom it is for.
@@ -437,6 +507,11 @@ pub enum Event {
         key: Key,
         /// When it arrived, by the recipient's clock, in seconds since 1970.
         received_at: u64,
+    },
+    /// The recipient's receipts come from another store than before: it lost its disk (CU-10).
+    RecipientLostStore {
+        /// Which.
+        nid: Nid,
     },
     /// The known nodes have changed: write the file.
     KnownNodesChanged {
@@ -493,7 +568,7 @@ pub enum Event {
         /// Which block.
         index: u32,
     },
-    /// A file is given up: nothing was heard of it for too long, or it is not wanted.
+    /// A file transfer timed out, or one side dropped it.
     FileGivenUp {
         /// Which file.
         file: Key,
@@ -523,6 +598,8 @@ pub enum Leave {
     Malformed,
     /// It took nothing for too long.
     Stalled,
+    /// It answered neither messages nor a ping, or `members` says that it is gone.
+    Silent,
     /// We are stopping.
     Stopped,
 }

@@ -1,8 +1,8 @@
 //! The database: groups of operations in order, one transaction for each group.
 //!
-//! The order that [`annulus_core::StoreOp`] promises comes from there being one writer and one transaction at a time:
-//! a commit that is not synced is visible to the next and becomes safe with the next that is. If a group fails,
-//! nothing of it was kept and everyone in it is told; nobody in it has been answered before.
+//! One writer and one transaction at a time keep the order that [`annulus_core::StoreOp`] promises. A commit without a sync
+//! is visible to the next one, and becomes durable with the next synced commit. If a group fails, nothing of it is stored,
+//! and every operation of it fails; none was answered before.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(super) struct Database {
     /// `None` if it failed and could not be opened again.
     inner: Option<redb::Database>,
     values: Values,
-    /// What was answered and is not safe.
+    /// Writes that were answered and are not durable.
     unsynced: Unsynced,
     /// Whether the database has forgotten that, because it had to be opened again.
     is_behind: bool,
@@ -123,7 +123,7 @@ impl Database {
         }
     }
 
-    /// What each change of the group leaves under its key; large values are in their file then.
+    /// The value that each change of the group leaves under its key; large values are in their file then.
     fn place<'a>(&mut self, group: impl Iterator<Item = &'a Work>) -> io::Result<Vec<Stored>> {
         let mut placed = Vec::new();
         for (.., value) in changes(&self.spaces, group) {
@@ -300,7 +300,7 @@ fn page_of(work: &Work) -> Page<'_> {
     }
 }
 
-/// What becomes of changes of a space that was not declared: a bug of the machine.
+/// The error for changes of a space that was not declared: a bug of the machine.
 fn unknown(spaces: &Spaces, changes: &[super::Change]) -> Option<Outcome> {
     let (space, ..) = changes.iter().find(|(space, ..)| tables::position(spaces, *space).is_none())?;
     Some(tables::unknown(*space))
@@ -325,8 +325,7 @@ fn open(store: &Store, spaces: &Spaces) -> Result<redb::Database, redb::Error> {
     Ok(database)
 }
 
-/// Makes the file under another name first: the database cannot be opened if the power goes while it is being made,
-/// and a node must not be stuck with such a file for ever.
+/// Makes the file under another name first. redb cannot open a file whose creation was interrupted by a loss of power.
 fn create(builder: &redb::Builder, path: &Path) -> Result<(), redb::Error> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
@@ -340,7 +339,7 @@ fn create(builder: &redb::Builder, path: &Path) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// What an error of the database means for a machine.
+/// The fault that a machine gets for an error of the database.
 fn fault(error: &redb::Error) -> StoreFault {
     tracing::warn!(%error, "the store failed");
     match error {

@@ -25,7 +25,7 @@ pub(super) struct Free {
 }
 
 impl Free {
-    /// What these leave free.
+    /// The places that these leave free.
     pub(super) fn around(mut used: Vec<Extent>) -> Self {
         used.sort_unstable();
         let mut free = Self::default();

@@ -11,7 +11,7 @@ use super::{Part, Store};
 /// Disks lose power between sectors, not between writes.
 const SECTOR_BYTES: usize = 512;
 
-/// What survives the process: shared by all who open it.
+/// The content that survives the process, shared by all that open it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Medium {
     disk: Arc<Mutex<Disk>>,
@@ -32,9 +32,9 @@ struct Disk {
 
 #[derive(Debug, Default)]
 struct File {
-    /// What a loss of power leaves for certain.
+    /// The content that a loss of power certainly leaves.
     safe: Vec<u8>,
-    /// What the running process sees.
+    /// The content that the running process sees.
     seen: Vec<u8>,
     /// The difference, in order.
     unsynced: Vec<Change>,
@@ -54,7 +54,7 @@ enum Change {
 }
 
 impl Medium {
-    /// As a driver is told of it.
+    /// As a driver gets it.
     pub(super) fn store(&self) -> Store {
         let medium = self.clone();
         Store::Backend(Arc::new(move |part| {
@@ -88,7 +88,7 @@ impl Medium {
         self.lock().syncs
     }
 
-    /// What is there when the power comes back: everything synced, and of the rest what chance left, by sectors.
+    /// The content after a loss of power: everything synced, and a random selection of the other sectors.
     pub(super) fn after_power_loss(&self, rng: &mut Rng) -> Self {
         let mut disk = self.lock();
         disk.fuse = Some(0);

@@ -2,23 +2,34 @@
 //!
 //! Writing durably takes milliseconds, so it happens elsewhere: operations go to the thread through a bounded queue
 //! and answers come back. While the disk is busy with one group of writes the next one gathers, and one sync makes
-//! all of it safe (group commit); see [`worker`]. What the database does, and why it is redb, is in `docs/store.md`.
+//! all of it safe (group commit); see [`worker`]. `docs/store.md` describes the database and why it is redb.
 
+#[cfg(feature = "disk")]
 mod database;
+#[cfg(feature = "disk")]
 mod free;
+#[cfg(any(test, not(feature = "disk")))]
+mod memory;
+#[cfg(feature = "disk")]
 mod tables;
+#[cfg(feature = "disk")]
 mod unsynced;
+#[cfg(feature = "disk")]
 mod values;
 mod worker;
 
 #[cfg(test)]
+#[cfg(feature = "disk")]
 mod medium;
 #[cfg(test)]
+#[cfg(feature = "disk")]
 mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
+#[cfg(feature = "disk")]
 use std::io;
+#[cfg(feature = "disk")]
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -32,21 +43,34 @@ use crate::counters::DriverCounters;
 use crate::error::OpenError;
 use crate::ready::{Ready, Signal, Token};
 
+#[cfg(feature = "disk")]
 pub use redb::StorageBackend;
+
+#[cfg(feature = "disk")]
+use database::Database;
+#[cfg(not(feature = "disk"))]
+use memory::Memory as Database;
+
+/// A page of a range stops growing here, whatever number of entries was asked for.
+const PAGE_BYTES: usize = 1024 * 1024;
 
 /// Where a node keeps what must outlive it.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub enum Store {
     /// Nowhere: it is forgotten with the node.
     #[default]
     Memory,
-    /// In this file, created if it is not there. One process at a time.
+    /// In this file, created if it is not there. One process at a time. It needs the feature `disk`.
+    #[cfg(feature = "disk")]
     File(PathBuf),
-    /// On whatever this makes: for tests, which lose what was not synced.
+    /// On whatever this makes: for tests, which lose what was not synced. It needs the feature `disk`.
+    #[cfg(feature = "disk")]
     Backend(Arc<MakeBackend>),
 }
 
 /// The two files of a store.
+#[cfg(feature = "disk")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The database.
@@ -56,6 +80,7 @@ pub enum Part {
 }
 
 /// Opens the medium of one file of a store; called again if the database has to be reopened after an error.
+#[cfg(feature = "disk")]
 pub type MakeBackend = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
 impl Store {
@@ -66,13 +91,15 @@ impl Store {
     pub fn read(&self, space: &Space, key: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
         let there = match self {
             Self::Memory => false,
+            #[cfg(feature = "disk")]
             Self::File(path) => path.exists(),
+            #[cfg(feature = "disk")]
             Self::Backend(_) => true,
         };
         if !there {
             return Ok(None);
         }
-        let mut database = database::Database::open(self, std::slice::from_ref(space))?;
+        let mut database = Database::open(self, std::slice::from_ref(space))?;
         let work = Work::Get { space: space.id, key: key.to_vec() };
         match database.run(std::iter::once(&work)).pop() {
             Some(Outcome::Value(value)) => Ok(value),
@@ -85,7 +112,9 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => write!(f, "Memory"),
+            #[cfg(feature = "disk")]
             Self::File(path) => write!(f, "File({})", path.display()),
+            #[cfg(feature = "disk")]
             Self::Backend(_) => write!(f, "Backend"),
         }
     }
@@ -102,7 +131,7 @@ pub(crate) struct Request {
 /// Where, which key, and its new value; `None` deletes it.
 pub(crate) type Change = (SpaceId, Vec<u8>, Option<Bytes>);
 
-/// What is to be done: a [`StoreOp`] that owns its bytes.
+/// An operation: a [`StoreOp`] that owns its bytes.
 #[derive(Debug)]
 pub(crate) enum Work {
     Get { space: SpaceId, key: Vec<u8> },
@@ -146,7 +175,7 @@ pub(crate) struct Answer {
     outcome: Outcome,
 }
 
-/// What became of an operation: a [`StoreResult`] that owns its bytes.
+/// The result of an operation: a [`StoreResult`] that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Value(Option<Vec<u8>>),
@@ -201,7 +230,7 @@ impl Client {
         let line = if spaces.is_empty() {
             None
         } else {
-            let database = database::Database::open(store, spaces)?;
+            let database = Database::open(store, spaces)?;
             let (requests, inbox) = sync_channel(ops_max);
             // It holds at most one answer for each request, and those are counted on this end.
             let (outbox, answers) = mpsc::unbounded_channel();
@@ -282,7 +311,7 @@ impl Client {
         let line = self.line.as_mut()?;
         let Poll::Ready(answer) = line.answers.poll_recv(&mut self.signal.context()) else { return None };
         let Some(answer) = answer else {
-            // The thread is gone without a word: it panicked. Who waits for it must not wait for ever.
+            // The thread has panicked. Operations that wait for it must not wait for ever.
             self.waiting_bytes = 0;
             while let Some((op, _)) = self.waiting.pop_front() {
                 self.refuse(op, StoreFault::Broken);
@@ -303,6 +332,7 @@ impl Client {
 
 /// Makes the name of a new file safe: it is when the directory is. Not every system can sync one; then nothing more can be
 /// done.
+#[cfg(feature = "disk")]
 fn sync_directory(path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Ok(directory) = std::fs::File::open(directory.unwrap_or(Path::new("."))) {

@@ -6,13 +6,11 @@ use std::ops::Bound;
 use annulus_core::{SpaceId, StoreFault};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 
-use super::Outcome;
 use super::free::Extent;
 use super::unsynced::{Stored, Unsynced};
 use super::values::{Values, place_from_bytes, place_to_bytes};
+use super::{Outcome, PAGE_BYTES};
 
-/// A page of a range stops growing here, whatever number of entries was asked for.
-const PAGE_BYTES: usize = 1024 * 1024;
 /// Space and key of a large value, to its place.
 const PLACES: &str = "annulus/places";
 
@@ -31,7 +29,7 @@ pub(super) fn position(spaces: &Spaces, space: SpaceId) -> Option<usize> {
     spaces.iter().position(|(id, _)| *id == space)
 }
 
-/// What becomes of an operation on a space that was not declared: a bug of the machine.
+/// The result of an operation on a space that was not declared: a bug of the machine.
 pub(super) fn unknown(space: SpaceId) -> Outcome {
     tracing::error!(%space, "the machine used a space it did not declare");
     Outcome::Failed(StoreFault::Broken)

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::database::Database;
 use super::medium::Medium;
+use super::memory::Memory;
 use super::{Outcome, Request, Store, Work, worker};
 
 const SPACES: [Space; 2] =
@@ -64,7 +65,7 @@ fn dump(database: &mut Database) -> State {
     state
 }
 
-/// What a life of the database left: every state it went through, and which of them is the least that must survive.
+/// The remains of one life of the database: every state it went through, and which of them is the least that must survive.
 struct Life {
     states: Vec<State>,
     safe: usize,
@@ -168,7 +169,7 @@ fn a_full_disk_is_told_and_there_may_be_room_again() {
     );
 }
 
-/// What was answered and not safe when the disk became full is neither lost nor out of order: it is read from memory
+/// A write that was answered and not safe when the disk became full is neither lost nor out of order: it is read from memory
 /// until there is room, and then written again.
 #[test]
 fn what_was_not_safe_when_the_disk_became_full_is_there_when_it_has_room() {
@@ -275,6 +276,32 @@ fn a_page_is_bounded_by_bytes_and_an_empty_range_is_empty() {
     assert_eq!(page(&[3], &[4]), (vec![3], false));
     assert_eq!(page(&[4], &[3]), (vec![], false));
     assert_eq!(page(&[3], &[3]), (vec![], false));
+}
+
+/// A build without a disk answers as the database does.
+#[test]
+fn a_store_in_memory_answers_as_the_database_does() {
+    for seed in 0..30 {
+        let mut rng = Rng::from_number(seed, 2);
+        let mut database = Database::open(&Store::Memory, &SPACES).unwrap();
+        let mut memory = Memory::open(&Store::Memory, &SPACES).unwrap();
+        for number in 0..60 {
+            let space = [SPACES[0].id, SPACES[1].id, SpaceId::new(7)][rng.index(3)];
+            let mut key = || [vec![], vec![b'k', rng.below(20) as u8]][rng.index(2)].clone();
+            let (from, until) = (key(), key());
+            let work = match rng.below(4) {
+                0 => Work::Get { space, key: from },
+                1 => Work::Page { space, from, until, entries_max: rng.below(12) as u32 },
+                2 => Work::Write { changes: vec![(space, b"key".to_vec(), None)], durable: false },
+                _ => random_write(&mut rng, number),
+            };
+            assert_eq!(
+                memory.run([&work].into_iter()),
+                database.run([&work].into_iter()),
+                "seed {seed}: {work:?}"
+            );
+        }
+    }
 }
 
 /// While the disk is busy the next group gathers: many durable writes cost few syncs.

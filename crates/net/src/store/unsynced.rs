@@ -1,5 +1,5 @@
-//! What was written and is not safe yet: if the database has to be opened again, because the disk was full, this is
-//! what it has forgotten.
+//! Writes that are not durable yet. If the database is opened again after a full disk, it has lost them, and they are
+//! written again from here.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,10 +11,10 @@ use super::free::Extent;
 
 /// When so many bytes are kept here, it is time for a sync.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// What an entry costs beside its bytes.
+/// The cost of an entry beside its bytes.
 const ENTRY_BYTES: usize = 96;
 
-/// What a key has.
+/// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
     /// No value.

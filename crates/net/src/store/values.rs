@@ -1,9 +1,9 @@
 //! Large values: they lie in a file beside the database, which keeps only where.
 //!
 //! The database would give a value of 64 KiB two pages of that size and copy it several times. Here it is written once, into
-//! whole pages of the file. What makes that safe is order: a value is written before the transaction that names its
-//! place, the file is synced before a transaction that is, and a place is used again only when no transaction that
-//! could come back after a crash names it any more.
+//! whole pages of the file. Order makes that safe. A value is written before the transaction that names its place. The
+//! file is synced before a durable transaction. A place is reused only when no transaction names it that a crash could
+//! restore.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ impl Values {
         }
     }
 
-    /// What the transaction under way gave up was given up before.
+    /// Keeps the places that the current transaction released: they were released before.
     pub(super) fn forget_released(&mut self) {
         self.released.clear();
     }
@@ -194,7 +194,7 @@ pub(super) fn place_to_bytes(extent: Extent) -> [u8; PLACE_BYTES] {
     bytes
 }
 
-/// What the database kept; `None` if it is no place.
+/// The place that the database stored; `None` if the bytes are no place.
 pub(super) fn place_from_bytes(bytes: &[u8]) -> Option<Extent> {
     let (offset, len) = bytes.split_at_checked(8)?;
     let (offset, len) = (offset.try_into().ok()?, len.try_into().ok()?);

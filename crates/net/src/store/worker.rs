@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::database::Database;
-use super::{Answer, Request, Work};
+use super::{Answer, Database, Request, Work};
 
 /// The most operations that share one commit.
 const GROUP_MAX: usize = 256;
 /// A group is closed when it has this many bytes.
 const GROUP_BYTES: usize = 4 * 1024 * 1024;
 /// A group waits an eighth of the time that the last one took, and no longer than this, for those that were in it.
-const PATIENCE_MAX: Duration = Duration::from_millis(2);
-/// What was written without a wish for safety is made safe after this much quiet. It need not be; but the database
+const BATCH_WAIT_MAX: Duration = Duration::from_millis(2);
+/// Writes that need not be durable are synced after this much time without writes. It need not be; but the database
 /// frees no page before, and a user who pulls the plug a minute later expects it to be there.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -56,7 +55,7 @@ fn run(mut database: Database, requests: &Receiver<Request>, answers: &Unbounded
             pace.note(group.len(), begin.elapsed());
         }
         for (Request { op, .. }, outcome) in group.drain(..).zip(outcomes) {
-            // Nobody waits for it any more: the driver was dropped. What it asked for is done nevertheless.
+            // Nobody waits for it any more: the driver was dropped. The operation is done nevertheless.
             let _ = answers.send(Answer { op, outcome });
         }
     }
@@ -74,7 +73,7 @@ fn gather(first: Request, requests: &Receiver<Request>, pace: &Pace, group: &mut
         let next = match requests.try_recv() {
             Ok(next) => next,
             Err(_) if group.len() < pace.ops && group.iter().any(is_durable) => {
-                let until = *until.get_or_insert_with(|| Instant::now() + pace.patience);
+                let until = *until.get_or_insert_with(|| Instant::now() + pace.batch_wait);
                 let Ok(next) = requests.recv_timeout(until.saturating_duration_since(Instant::now())) else {
                     return;
                 };
@@ -97,12 +96,12 @@ struct Pace {
     /// How many operations can be expected to come together.
     ops: usize,
     /// How long they are worth waiting for.
-    patience: Duration,
+    batch_wait: Duration,
 }
 
 impl Pace {
     fn note(&mut self, ops: usize, took: Duration) {
         self.ops = ops.max(self.ops - self.ops.div_ceil(4));
-        self.patience = (took / 8).min(PATIENCE_MAX);
+        self.batch_wait = (took / 8).min(BATCH_WAIT_MAX);
     }
 }

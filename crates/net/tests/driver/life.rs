@@ -115,7 +115,7 @@ async fn a_graceful_stop_lets_the_machine_finish_and_what_it_wrote_go_out() {
 }
 
 #[tokio::test]
-async fn patience_ends() {
+async fn the_timeout_of_a_stop_ends() {
     let options = Options { grace: Duration::from_millis(30), ..patient() };
     let stage = Stage::new(Puppet { refuses_to_stop: true, ..Puppet::default() }, options);
     assert_eq!(guard(stage.handle.stop()).await, Ended::GraceOver);

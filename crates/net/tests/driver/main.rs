@@ -6,6 +6,7 @@
 )]
 
 mod datagrams;
+mod gate;
 mod lanes;
 mod life;
 mod pings;
@@ -13,3 +14,4 @@ mod puppet;
 mod storage;
 mod streams;
 mod streams_limits;
+mod watched;

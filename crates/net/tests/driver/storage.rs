@@ -7,7 +7,7 @@ use tokio::net::UdpSocket;
 use crate::puppet::{Do, Puppet, Saw, Stage, file, guard, patient, with_store};
 
 fn keeper(at_start: Vec<Do>) -> Puppet {
-    Puppet { store: true, at_start, ..Puppet::default() }
+    Puppet { has_store: true, at_start, ..Puppet::default() }
 }
 
 #[tokio::test]
@@ -20,8 +20,8 @@ async fn what_was_written_is_read_and_paged() {
             Do::Put("b", b"2".to_vec(), true),
             Do::Put("c", b"3".to_vec(), false),
             Do::Get("a"),
-            Do::Page(2),
-            Do::Page(3),
+            Do::Page("", "", 2),
+            Do::Page("", "", 3),
         ])
         .await;
     assert_eq!(stage.next().await, Saw::Value(None));

@@ -2,6 +2,8 @@
 
 pub mod members;
 pub mod mesh;
+pub mod node;
 pub mod ping;
 pub mod route;
 pub mod token;
+pub mod turns;

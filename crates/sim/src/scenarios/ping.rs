@@ -15,10 +15,11 @@ use annulus_core::ping::{self, Message, Ping, decode};
 use annulus_core::{Rng, StreamId};
 use serde_json::json;
 
+use crate::aim::Aim;
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;
 use crate::host::HostId;
-use crate::observer::{Datagram, Observer, Passage, Verdict, Violation};
+use crate::observer::{Datagram, DatagramFate, Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::{Sim, stream_of};
 
@@ -38,7 +39,7 @@ pub struct PingScenario {
     pub seconds: u64,
     /// How many others each node pings.
     pub peers: u32,
-    /// What goes wrong.
+    /// The faults.
     pub conditions: Conditions,
     /// Whether the seed draws the number of nodes, up to `nodes`, and the conditions.
     pub swarm: bool,
@@ -71,7 +72,7 @@ impl Scenario for PingScenario {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
         let (nodes, peers, conditions) = if self.swarm {
             let nodes = rng.between(2, u64::from(self.nodes.max(2))) as u32;
-            (nodes, rng.between(1, 6) as u32, Conditions::swarm(&mut rng))
+            (nodes, rng.between(1, 6) as u32, self.conditions.drawn(&mut rng))
         } else {
             (self.nodes, self.peers, self.conditions.clone())
         };
@@ -89,7 +90,7 @@ impl Scenario for PingScenario {
             sim.add_host();
         }
         let faults_for = Duration::from_secs(self.seconds);
-        conditions.faults.schedule(seed, &mut sim, faults_for);
+        conditions.faults.put_into(seed, &mut sim, faults_for, &AIMS);
         let network = &conditions.config.network;
         let settings = json!({
             "peers": peers, "seconds": self.seconds, "swarm": self.swarm,
@@ -101,6 +102,14 @@ impl Scenario for PingScenario {
         let checker = PingChecker::new(nodes as usize);
         Ok(Setup { sim, checker, faults_for, converge_within: CONVERGE_WITHIN, settings })
     }
+}
+
+/// Hits a host that somebody pings.
+static AIMS: [Aim<Ping>; 1] = [Aim { name: "neighbour", find: neighbour }];
+
+fn neighbour(sim: &Sim<Ping>, rng: &mut Rng) -> Option<HostId> {
+    let pinged: Vec<_> = sim.machines().flat_map(|(_, ping)| ping.peers()).map(|peer| peer.addr).collect();
+    sim.host_at(rng.pick(&pinged)?.ip())
 }
 
 /// Whom a node pings: the same at each of its starts.
@@ -127,7 +136,7 @@ pub struct PingChecker {
     calm: bool,
 }
 
-/// What is known about one node.
+/// The state of one node.
 #[derive(Default)]
 struct Watched {
     /// The pings it has sent lately, numbered from `first`: whether each was answered.
@@ -153,10 +162,13 @@ impl PingChecker {
         if node.sent.is_empty() {
             node.first = sequence;
         }
-        if sequence == node.first.wrapping_add(node.sent.len() as u64) {
+        // Pings that a starved host could not send are as good as answered: no answer to them may come.
+        let ahead = sequence.wrapping_sub(node.first) as usize;
+        if ahead >= node.sent.len() && ahead - node.sent.len() < REMEMBERED {
+            node.sent.resize(ahead, true);
             node.sent.push_back(false);
         }
-        if node.sent.len() > REMEMBERED {
+        while node.sent.len() > REMEMBERED {
             node.sent.pop_front();
             node.first = node.first.wrapping_add(1);
         }
@@ -215,9 +227,9 @@ impl Observer<Ping> for PingChecker {
         }
     }
 
-    fn on_datagram(&mut self, _: &Sim<Ping>, datagram: Datagram<'_>) -> Passage {
+    fn on_datagram(&mut self, _: &Sim<Ping>, datagram: Datagram<'_>) -> DatagramFate {
         self.sent(datagram.host, datagram.bytes);
-        Passage::Pass
+        DatagramFate::Pass
     }
 
     fn on_write(&mut self, _: &Sim<Ping>, host: HostId, stream: StreamId, bytes: &[u8]) {
@@ -233,11 +245,12 @@ impl Checker<Ping> for PingChecker {
     }
 
     fn converged(&mut self, sim: &Sim<Ping>) -> Result<(), String> {
-        for host in sim.hosts() {
+        let is_dead = |addr: &SocketAddr| sim.host_at(addr.ip()).is_some_and(|host| sim.is_dead(host));
+        for host in sim.hosts().filter(|host| !sim.is_dead(*host)) {
             let Some(machine) = sim.machine(host) else { return Err(format!("{host} is down")) };
             let heard = self.nodes[host.index()].heard;
             for (index, peer) in machine.peers().iter().enumerate() {
-                if heard & (1 << (index % 64)) == 0 {
+                if heard & (1 << (index % 64)) == 0 && !is_dead(&peer.addr) {
                     return Err(format!("{host} has not heard from {}", peer.addr));
                 }
             }

@@ -1,6 +1,6 @@
 //! Actions in, events out: the part that a driver plays between a machine and the kernel.
 
-use annulus_core::{CloseReason, Machine, StreamEvent, StreamId};
+use annulus_core::{CloseReason, Instant, Machine, StreamEvent, StreamId};
 
 use super::{EndKey, Phase, SegmentKind};
 use crate::host::{HostId, Waiting};
@@ -12,11 +12,12 @@ use crate::trace::{Bytes, Kind, Record};
 /// The most that a driver reads at once.
 const READ_MAX_BYTES: usize = 64 * 1024;
 
-/// What a machine is told next about a stream.
+/// The next event of a stream for the machine.
 #[derive(Clone, Copy, Debug)]
 enum News {
     Opened,
     Sent { bytes: usize, fin: bool },
+    Confirmed { bytes: usize },
     Data { length: usize },
     Finished,
     Closed(CloseReason),
@@ -71,7 +72,7 @@ impl<M: Machine> Sim<M> {
         self.let_go(key);
     }
 
-    /// Sees to it that a machine is told what its stream has for it.
+    /// Schedules the inputs that a stream has for its machine.
     pub(super) fn queue_pump(&mut self, key: EndKey) {
         let Some(end) = self.end_mut(key) else { return };
         if end.held && !end.pump_queued {
@@ -118,7 +119,7 @@ impl<M: Machine> Sim<M> {
         Ok(())
     }
 
-    /// What a machine is told next, if anything.
+    /// The next event for the machine, if any.
     fn news(&mut self, key: EndKey) -> Option<News> {
         let odd = self.config.stream.odd_chunks;
         let end = self.end(key).filter(|end| end.held)?;
@@ -135,11 +136,14 @@ impl<M: Machine> Sim<M> {
         if end.taken_untold > 0 || fin {
             return Some(News::Sent { bytes: end.taken_untold, fin });
         }
+        if end.confirmed_untold > 0 {
+            return Some(News::Confirmed { bytes: end.confirmed_untold });
+        }
         let readable = end.incoming.len().min(end.credit).min(READ_MAX_BYTES);
         if readable > 0 {
             let mut length = readable;
             if odd > 0.0 && readable > 1 && self.network_rng.chance(odd) {
-                // Of any order of magnitude: a byte, a line, a buffer.
+                // Any order of magnitude: a byte, a line, a buffer.
                 let shift = self.network_rng.below(u64::from(readable.ilog2()) + 1);
                 length = self.network_rng.between(1, (readable >> shift) as u64) as usize;
             }
@@ -157,6 +161,7 @@ impl<M: Machine> Sim<M> {
             News::Opened => self.tell_opened(key, observer),
             News::Sent { bytes, fin } => self.tell_sent(key, bytes, fin, observer),
             News::Data { length } => self.tell_data(key, length, observer),
+            News::Confirmed { bytes } => self.tell_confirmed(key, bytes, observer),
             News::Finished => {
                 let Some(end) = self.end_mut(key) else { return Ok(()) };
                 end.finished_told = true;
@@ -188,6 +193,10 @@ impl<M: Machine> Sim<M> {
         let (id, stream, local, listener) = (end.host, end.stream, end.addr, end.listener);
         let event = match listener {
             Some(listener) => {
+                let listeners = &mut self.hosts[id.index()].listeners;
+                if let Some(bound) = listeners.iter_mut().find(|bound| bound.id == listener) {
+                    bound.untaken = bound.untaken.saturating_sub(1);
+                }
                 self.trace.note(self.now, Some(id), Kind::Accepted, || Record::Accepted {
                     stream: stream.to_string(),
                     from,
@@ -207,9 +216,13 @@ impl<M: Machine> Sim<M> {
     }
 
     fn tell_sent(&mut self, key: EndKey, bytes: usize, fin: bool, observer: &mut dyn Observer<M>) -> Verdict {
+        let now = self.now;
         let Some(end) = self.end_mut(key) else { return Ok(()) };
         end.taken_untold = 0;
         end.fin_told |= fin;
+        if let Some(watched) = &mut end.watched {
+            watched.sent(bytes, Instant::from_micros(now));
+        }
         let (id, stream, total) = (end.host, end.stream, end.taken);
         self.trace.note(self.now, Some(id), Kind::Sent, || Record::Sent {
             stream: stream.to_string(),
@@ -217,9 +230,22 @@ impl<M: Machine> Sim<M> {
             fin,
         });
         self.trace.hash().number((bytes as u64) << 1 | u64::from(fin));
+        self.queue_look(key);
         observer.on_sent(self, id, stream, total, fin);
         self.take_injected(observer);
         self.call_stream(id, stream, StreamEvent::Sent { bytes, fin }, observer)
+    }
+
+    fn tell_confirmed(&mut self, key: EndKey, bytes: usize, observer: &mut dyn Observer<M>) -> Verdict {
+        let Some(end) = self.end_mut(key) else { return Ok(()) };
+        end.confirmed_untold = 0;
+        let (id, stream) = (end.host, end.stream);
+        self.trace.note(self.now, Some(id), Kind::Confirmed, || Record::Confirmed {
+            stream: stream.to_string(),
+            bytes,
+        });
+        self.trace.hash().number(bytes as u64);
+        self.call_stream(id, stream, StreamEvent::Confirmed { bytes }, observer)
     }
 
     fn tell_data(&mut self, key: EndKey, length: usize, observer: &mut dyn Observer<M>) -> Verdict {

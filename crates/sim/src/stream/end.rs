@@ -2,10 +2,11 @@
 //!
 //! Bytes are numbered from 0 in each direction; the FIN counts as one more behind the last of them.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use annulus_core::{CloseReason, ListenerId, StreamId};
+use annulus_core::{CloseReason, ListenerId, Seen, StreamId, Watched};
 
 use crate::host::HostId;
 
@@ -48,7 +49,12 @@ pub(crate) struct End {
     pub(crate) taken_untold: usize,
     pub(crate) fin_told: bool,
     pub(crate) finished_told: bool,
-    /// What the machine is to be told when it is over.
+    /// The watch that the machine asked for.
+    pub(crate) watched: Option<Box<Watched>>,
+    pub(crate) look_queued: bool,
+    /// Bytes confirmed that the machine was not told of.
+    pub(crate) confirmed_untold: usize,
+    /// The close reason that the machine gets at the end.
     pub(crate) closed: Option<CloseReason>,
 
     /// Taken by the kernel, not confirmed by the peer.
@@ -67,6 +73,11 @@ pub(crate) struct End {
     pub(crate) retransmit_queued: bool,
     pub(crate) retries: u32,
     pub(crate) round_trip: u64,
+    /// When a segment of the peer last came, and how many probes went unanswered since.
+    pub(crate) heard_at: u64,
+    pub(crate) probes: u32,
+    /// The moment for which the keep-alive timer is set.
+    pub(crate) probe_at: u64,
     /// Segments do not overtake each other: none arrives before this.
     pub(crate) last_arrival: u64,
 
@@ -98,6 +109,9 @@ impl Default for End {
             taken_untold: 0,
             fin_told: false,
             finished_told: false,
+            watched: None,
+            look_queued: false,
+            confirmed_untold: 0,
             closed: None,
             outgoing: VecDeque::new(),
             taken: 0,
@@ -110,6 +124,9 @@ impl Default for End {
             retransmit_queued: false,
             retries: 0,
             round_trip: 0,
+            heard_at: 0,
+            probes: 0,
+            probe_at: 0,
             last_arrival: 0,
             incoming: VecDeque::new(),
             expected: 0,
@@ -120,7 +137,7 @@ impl Default for End {
     }
 }
 
-/// What arrived, as the receiving end sees it.
+/// The arrived bytes, as the receiving end sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
     /// Whether there was something the machine may want.
@@ -150,11 +167,23 @@ impl End {
         }
     }
 
-    /// The kernel takes what it has room for. True if it took anything.
-    pub(crate) fn take(&mut self, buffer_bytes: usize) -> bool {
+    /// The figures of its kernel.
+    pub(crate) fn seen(&self, at: u64) -> Seen {
+        Seen {
+            acknowledged: self.unconfirmed.min(self.taken),
+            silent_for: Duration::from_micros(at.saturating_sub(self.heard_at)),
+            in_flight: self.next > self.unconfirmed,
+            probes: self.probes,
+        }
+    }
+
+    /// The kernel takes what it has room for; the buffer grows with what was confirmed. True if it took anything.
+    pub(crate) fn take(&mut self, buffer_bytes: usize, buffer_max_bytes: usize) -> bool {
         if self.phase != Phase::Open {
             return false;
         }
+        let grown = usize::try_from(2 * self.unconfirmed).unwrap_or(usize::MAX).min(buffer_max_bytes);
+        let buffer_bytes = buffer_bytes.max(grown);
         let room = buffer_bytes.saturating_sub(self.outgoing.len()).min(self.unsent.len());
         self.outgoing.extend(self.unsent.drain(..room));
         self.taken += room as u64;
@@ -228,5 +257,6 @@ impl End {
         self.unsent = VecDeque::new();
         self.outgoing = VecDeque::new();
         self.incoming = VecDeque::new();
+        self.watched = None;
     }
 }

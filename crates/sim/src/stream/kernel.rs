@@ -3,18 +3,20 @@
 use annulus_core::{CloseReason, Machine, micros};
 
 use super::{EndKey, Phase, Segment, SegmentKind};
-use crate::host::HostId;
+use crate::fault::{Block, Traffic};
+use crate::host::{HostId, HostState};
 use crate::observer::Violation;
+use crate::packet::Loss;
 use crate::queue::What;
 use crate::sim::Sim;
 
-/// What a segment weighs beside its data.
+/// The size of a segment beside its data.
 const HEADER_BYTES: usize = 40;
 
-/// The wait before something is sent again is doubled no further than to this.
-const RETRANSMIT_MAX_MICROS: u64 = 60_000_000;
+/// How long the answer of a filter takes.
+const BOUNCE_MICROS: u64 = 500;
 
-/// The first wait before a connection is asked for again.
+/// The first wait before a SYN is sent again.
 const SYN_RETRANSMIT_MICROS: u64 = 1_000_000;
 
 impl<M: Machine> Sim<M> {
@@ -25,6 +27,7 @@ impl<M: Machine> Sim<M> {
         if let Some(end) = self.end(key) {
             let (host, phase) = (end.host, end.phase);
             if self.hosts[host.index()].answers() {
+                self.hear(key);
                 self.segment_reaches(key, phase, &segment);
                 self.free_if_over(key);
             } else {
@@ -34,6 +37,13 @@ impl<M: Machine> Sim<M> {
         // The slot keeps the buffer for its next user.
         *self.segments.at_mut(slot) = segment;
         self.segments.release(slot);
+    }
+
+    fn hear(&mut self, key: EndKey) {
+        let now = self.now;
+        if let Some(end) = self.end_mut(key) {
+            (end.heard_at, end.probes) = (now, 0);
+        }
     }
 
     fn segment_reaches(&mut self, key: EndKey, phase: Phase, segment: &Segment) {
@@ -74,10 +84,11 @@ impl<M: Machine> Sim<M> {
 
     /// Moves what the machine wrote into the kernel, and what the kernel has onto the wire.
     pub(super) fn take_and_transmit(&mut self, key: EndKey) {
-        let buffer = self.config.stream.send_buffer_bytes;
+        let (buffer, buffer_max) =
+            (self.config.stream.send_buffer_bytes, self.config.stream.send_buffer_max_bytes);
         let Some(end) = self.end_mut(key) else { return };
         let before = end.taken;
-        let took = end.take(buffer);
+        let took = end.take(buffer, buffer_max);
         let (host, bytes) = (end.host, end.taken - before);
         if took {
             self.stats.stream_bytes_sent += bytes;
@@ -118,15 +129,19 @@ impl<M: Machine> Sim<M> {
     pub(super) fn await_confirmation(&mut self, key: EndKey) {
         let (now, shortest) = (self.now, micros(self.config.stream.retransmit_min));
         let stream = &self.config.stream;
-        let (connect_timeout, give_up) = (micros(stream.connect_timeout), micros(stream.give_up_after));
+        let connect_timeout = micros(stream.connect_timeout);
+        let (rto_max, syn_wait_max) = (micros(stream.rto_max), micros(stream.syn_wait_max));
+        let syn_linear = stream.syn_linear;
         let Some(end) = self.end_mut(key) else { return };
-        let (first, patience) = match end.phase {
-            Phase::Open => (shortest.max(3 * end.round_trip), give_up),
-            _ => (SYN_RETRANSMIT_MICROS, connect_timeout),
+        let (wait, give_up_after) = match end.phase {
+            Phase::Open => ((shortest.max(3 * end.round_trip) << end.retries.min(16)).min(rto_max), u64::MAX),
+            _ => {
+                let doublings = end.retries.saturating_sub(syn_linear).min(16);
+                ((SYN_RETRANSMIT_MICROS << doublings).min(syn_wait_max), connect_timeout)
+            }
         };
-        // Several tries fit into the patience, whatever it is.
-        let wait = (first << end.retries.min(16)).min(RETRANSMIT_MAX_MICROS).min(patience / 3);
-        end.retransmit_at = (now + wait).min(end.silent_since + patience).max(now + 1);
+        // A SYN is given up on time, an open stream by the first wait that ends after its time.
+        end.retransmit_at = (now + wait).min(end.silent_since.saturating_add(give_up_after)).max(now + 1);
         if !end.retransmit_queued {
             end.retransmit_queued = true;
             let at = end.retransmit_at;
@@ -136,9 +151,14 @@ impl<M: Machine> Sim<M> {
 
     /// The retransmission timer may have run out.
     pub(crate) fn retransmit_due(&mut self, key: EndKey) {
-        let now = self.now;
+        let (now, shortest) = (self.now, micros(self.config.stream.retransmit_min));
         let stream = &self.config.stream;
         let (connect_timeout, give_up) = (micros(stream.connect_timeout), micros(stream.give_up_after));
+        let Some(end) = self.end(key) else { return };
+        let id = end.host;
+        if self.hosts[id.index()].state == HostState::Asleep {
+            return self.stop_timer(id, What::Retransmit(key));
+        }
         let Some(end) = self.end_mut(key) else { return };
         end.retransmit_queued = false;
         let waits = match end.phase {
@@ -154,8 +174,9 @@ impl<M: Machine> Sim<M> {
             let at = end.retransmit_at;
             return self.queue.push(at, What::Retransmit(key));
         }
-        let patience = if end.phase == Phase::Open { give_up } else { connect_timeout };
-        if now - end.silent_since >= patience {
+        // For an open stream the time counts from the first retransmission.
+        let give_up_after = if end.phase == Phase::Open { give_up + shortest } else { connect_timeout };
+        if now - end.silent_since >= give_up_after {
             self.stats.streams_timed_out += 1;
             self.fail(key, CloseReason::TimedOut);
             return self.free_if_over(key);
@@ -173,6 +194,7 @@ impl<M: Machine> Sim<M> {
             _ => {
                 end.next = end.unconfirmed;
                 if end.edge <= end.next && end.taken > end.next {
+                    end.probes += 1;
                     self.send_control(key, SegmentKind::Probe);
                 } else {
                     self.transmit(key);
@@ -182,7 +204,7 @@ impl<M: Machine> Sim<M> {
         self.await_confirmation(key);
     }
 
-    /// The end is dead for the kernel; its machine, if it has one, is told why.
+    /// The end is dead for the kernel; its machine, if it has one, gets the reason.
     pub(super) fn fail(&mut self, key: EndKey, reason: CloseReason) {
         let Some(end) = self.end_mut(key) else { return };
         end.forget();
@@ -213,13 +235,16 @@ impl<M: Machine> Sim<M> {
         let Some(end) = self.end_mut(key) else { return };
         end.held = false;
         end.unsent = Default::default();
-        let (id, stream, listener) = (end.host, end.stream, end.listener);
+        let (id, stream, listener, told) = (end.host, end.stream, end.listener, end.told);
         let host = &mut self.hosts[id.index()];
         if let Some(extra) = &mut host.extra {
             extra.streams.remove(&stream);
         }
         if let Some(listener) = host.listeners.iter_mut().find(|bound| Some(bound.id) == listener) {
             listener.streams = listener.streams.saturating_sub(1);
+            if !told {
+                listener.untaken = listener.untaken.saturating_sub(1);
+            }
         }
         self.free_if_over(key);
     }
@@ -266,9 +291,22 @@ impl<M: Machine> Sim<M> {
     fn send_segment(&mut self, key: EndKey, kind: SegmentKind, sequence: u64, length: usize, fin: bool) {
         let Some((from, to)) = self.hosts_of(key) else { return };
         self.stats.segments_sent += 1;
-        let Ok(arrives) = self.travel(from, to, HEADER_BYTES + length) else {
-            self.stats.segments_lost += 1;
-            return;
+        let travel = if self.is_stranded(key) {
+            Err(Loss::Cut)
+        } else if from != to && self.is_flow_forgotten(key, kind) {
+            Err(if self.config.network.flow_end == Block::Drop { Loss::Cut } else { Loss::Rejected })
+        } else {
+            self.travel(from, to, HEADER_BYTES + length, Traffic::Streams)
+        };
+        let arrives = match travel {
+            Ok(arrives) => arrives,
+            Err(loss) => {
+                self.stats.segments_lost += 1;
+                if loss == Loss::Rejected && kind != SegmentKind::Reset {
+                    self.bounce(key);
+                }
+                return;
+            }
         };
         let room = self.config.stream.receive_buffer_bytes;
         let slot = self.segments.claim();
@@ -289,6 +327,36 @@ impl<M: Machine> Sim<M> {
         }
         let at = end.last_arrival;
         self.queue.push(at, What::Segment(slot));
+    }
+
+    /// Whether a host has the address no more that an end of the connection is bound to.
+    fn is_stranded(&self, key: EndKey) -> bool {
+        let has_lost = |key| self.end(key).is_some_and(|end| self.has_lost(end.host, end.addr.ip()));
+        self.has_moved && (has_lost(key) || has_lost(key.peer()))
+    }
+
+    /// Whether a middlebox has forgotten the connection and lets nothing of it pass.
+    fn is_flow_forgotten(&mut self, key: EndKey, kind: SegmentKind) -> bool {
+        let Some(idle_max) = self.config.network.flow_idle_max else { return false };
+        let now = self.now;
+        let conn = self.conns.at_mut(key.conn);
+        let is_new = matches!(kind, SegmentKind::Syn | SegmentKind::SynAck);
+        conn.is_forgotten |= !is_new && now - conn.flow_at > micros(idle_max);
+        conn.flow_at = now;
+        conn.is_forgotten
+    }
+
+    /// Something on the way answers a segment with a reset.
+    fn bounce(&mut self, key: EndKey) {
+        let slot = self.segments.claim();
+        let segment = self.segments.at_mut(slot);
+        *segment = Segment {
+            to: key,
+            kind: SegmentKind::Reset,
+            bytes: std::mem::take(&mut segment.bytes),
+            ..Segment::default()
+        };
+        self.queue.push(self.now + BOUNCE_MICROS, What::Segment(slot));
     }
 
     /// A complaint about a machine that breaks the rules of streams.

@@ -11,12 +11,14 @@
 //! | `end.rs` | one end: its buffers and numbers, without I/O |
 //! | `kernel.rs` | segments and timers: the part a kernel plays |
 //! | `opening.rs` | the handshake |
+//! | `watch.rs` | confirmations, dead peers and idle streams |
 //! | `driver.rs` | actions in, events out: the part a driver plays |
 
 mod driver;
 mod end;
 mod kernel;
 mod opening;
+mod watch;
 
 use crate::host::HostId;
 
@@ -54,6 +56,9 @@ impl EndKey {
 pub(crate) struct Conn {
     generation: u32,
     in_use: bool,
+    /// When something last passed between the ends, as a middlebox sees it, and whether it has forgotten them.
+    flow_at: u64,
+    is_forgotten: bool,
     ends: [End; 2],
 }
 
@@ -121,6 +126,7 @@ impl<M: annulus_core::Machine> crate::Sim<M> {
             conn.in_use = false;
             conn.generation = (conn.generation + 1) & (u32::MAX >> 1);
             conn.ends = Default::default();
+            conn.is_forgotten = false;
             self.conns.release(key.conn);
         }
     }

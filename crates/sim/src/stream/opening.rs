@@ -25,12 +25,14 @@ impl<M: Machine> Sim<M> {
         if stream.is_accepted() || self.hosts[id.index()].stream(stream).is_some() {
             return Err(Violation::new(format!("{id} opens stream {stream}, a number it may not use again")));
         }
+        let is_starved = self.hosts[id.index()].is_starved();
         let local = match from.filter(|ip| !ip.is_unspecified()) {
             Some(ip) => self.has_address(id, ip).then_some(ip).ok_or(CloseReason::Failed),
             None => self.own_address(id, to.is_ipv4()).ok_or(CloseReason::Unreachable),
         };
         let local = local
             .and_then(|ip| if ip.is_ipv4() == to.is_ipv4() { Ok(ip) } else { Err(CloseReason::Unreachable) });
+        let local = if is_starved { Err(CloseReason::Failed) } else { local };
         let target = self.listener_host(to);
         let port = self.free_port(id);
         let conn = self.conns.claim();
@@ -67,18 +69,25 @@ impl<M: Machine> Sim<M> {
             Phase::Idle => {}
             _ => return,
         }
+        let backlog = self.config.host.backlog;
         let host = &mut self.hosts[id.index()];
+        let is_starved = host.is_starved();
         let listener = host.listeners.iter_mut().find(|listener| covers(listener.addr, addr));
         let Some(listener) = listener else {
             self.stats.streams_refused += 1;
             return self.send_reset(key);
         };
+        if listener.untaken >= backlog || is_starved {
+            self.stats.syns_dropped += 1;
+            return; // The queue of those who wait to be accepted is full: the kernel is silent.
+        }
         if listener.streams >= listener.streams_max {
             self.stats.streams_above_limit += 1;
             self.send_control(key, SegmentKind::SynAck);
             return self.send_reset(key);
         }
         listener.streams += 1;
+        listener.untaken += 1;
         let listener = listener.id;
         let extra = host.extra();
         let stream = StreamId::accepted(extra.accepted).in_service(listener.service());
@@ -106,6 +115,7 @@ impl<M: Machine> Sim<M> {
                 end.edge = edge;
                 end.round_trip = if end.retries == 0 { now - end.silent_since } else { 0 };
                 end.retries = 0;
+                self.queue_probe(key);
                 self.queue_pump(key);
                 self.send_control(key, SegmentKind::Plain);
                 self.take_and_transmit(key);
@@ -123,6 +133,7 @@ impl<M: Machine> Sim<M> {
             end.round_trip = if end.retries == 0 { now - end.silent_since } else { 0 };
             end.retries = 0;
             self.stats.streams_accepted += 1;
+            self.queue_probe(key);
             self.queue_pump(key);
         }
     }

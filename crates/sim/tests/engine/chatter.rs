@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use annulus_core::{
     Bound, CloseReason, Endpoints, Instant, Listener, ListenerId, Machine, Now, Outbox, Refusal, RequestId,
-    Rng, SocketId, StoreReply, StreamEvent, StreamId, VisitCounter,
+    Rng, SocketId, StoreReply, StreamEvent, StreamId, VisitCounter, Watch,
 };
 use annulus_sim::{Conditions, Fault, HostId, Observer, Sim, Stats, Verdict};
 use serde::Serialize;
@@ -17,12 +17,13 @@ fn pattern(at: u64) -> u8 {
     (at * 31 + at / 256) as u8
 }
 
-/// What a machine knows about one of its streams.
+/// A machine's state of one of its streams.
 #[derive(Default)]
 struct Talk {
     begun: bool,
     written: u64,
     sent: u64,
+    confirmed: u64,
     finish: bool,
     fin_sent: bool,
     credit: u64,
@@ -57,6 +58,11 @@ impl Chatter {
             }
             (1..=4, Some(stream)) => self.write(stream, out),
             (5..=7, Some(stream)) => self.read(stream, out),
+            (8, Some(stream)) if self.rng.chance(0.5) => {
+                let dead_after =
+                    self.rng.chance(0.5).then(|| Duration::from_millis(self.rng.between(500, 9_000)));
+                out.watch(stream, Watch { confirm: self.rng.chance(0.8), dead_after });
+            }
             (8, Some(stream)) => {
                 let talk = self.talks.get_mut(&stream).expect("chosen from them");
                 talk.finish = true;
@@ -164,6 +170,10 @@ impl Machine for Chatter {
                     talk.fin_sent = true;
                 }
             }
+            StreamEvent::Confirmed { bytes } => {
+                talk.confirmed += bytes as u64;
+                assert!(bytes > 0 && talk.confirmed <= talk.sent, "never ahead of sent");
+            }
             StreamEvent::Finished => {
                 assert!(talk.begun && !talk.finished);
                 talk.finished = true;
@@ -216,7 +226,8 @@ fn chat(seed: u64, ends: &mut Ends) -> (String, Stats) {
     const HOSTS: u8 = 4;
     let peers: Vec<SocketAddr> = (1..=HOSTS + 1).map(|n| SocketAddr::from(([10, 0, 0, n], 80))).collect();
     let mut rng = Rng::from_number(seed, 77);
-    let mut conditions = Conditions::swarm(&mut rng);
+    let all = seed % 2 == 0;
+    let mut conditions = if all { Conditions::all_faults(&mut rng) } else { Conditions::swarm(&mut rng) };
     let buffers = [100, 1_000, 10_000, 65_536];
     conditions.config.stream.send_buffer_bytes = *rng.pick(&buffers).unwrap();
     conditions.config.stream.receive_buffer_bytes = *rng.pick(&buffers).unwrap();
@@ -231,7 +242,11 @@ fn chat(seed: u64, ends: &mut Ends) -> (String, Stats) {
     for _ in 0..HOSTS {
         sim.add_host();
     }
-    conditions.faults.schedule(seed, &mut sim, Duration::from_secs(25));
+    if all {
+        conditions.faults.schedule_all(seed, &mut sim, Duration::from_secs(25), &[]);
+    } else {
+        conditions.faults.schedule(seed, &mut sim, Duration::from_secs(25));
+    }
     sim.run_for(Duration::from_secs(25), ends).unwrap();
     sim.fault(Fault::Calm);
     sim.run_for(Duration::from_secs(5), ends).unwrap();

@@ -1,11 +1,13 @@
-//! What can happen to a datagram.
+//! Datagrams in the simulator.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use annulus_sim::{Config, Fault, HostSpec, HostState, Latency, NETWORK_BROADCAST, NetworkConfig, Passage};
+use annulus_sim::{
+    Config, DatagramFate, Fault, HostSpec, HostState, Latency, NETWORK_BROADCAST, NetworkConfig,
+};
 
-use super::puppet::{Command, PORT, Strings, World, host, ms};
+use super::puppet::{Do, GARBAGE, PORT, Strings, World, host, ms};
 
 fn network(change: impl FnOnce(&mut NetworkConfig)) -> Config {
     let mut config = Config::default();
@@ -76,8 +78,8 @@ fn jitter_adds_up_to_its_bound() {
 fn what_is_above_the_mtu_is_dropped_and_counted() {
     let mut world = World::new(2, network(|n| n.mtu_bytes = 100));
     let to = world.addr(1);
-    world.tell(0, Command::Send(to, vec![0; 100]));
-    world.tell(0, Command::Send(to, vec![0; 101]));
+    world.tell(0, Do::Send(to, vec![0; 100]));
+    world.tell(0, Do::Send(to, vec![0; 101]));
     world.run(10);
     assert_eq!(world.heard(1), ["100 B from 10.0.0.1"]);
     assert_eq!(world.sim.stats().datagrams_oversize, 1);
@@ -94,7 +96,7 @@ fn bandwidth_spaces_datagrams_and_a_full_line_drops_them() {
     );
     let to = world.addr(1);
     for _ in 0..10 {
-        world.tell(0, Command::Send(to, vec![0; 1000]));
+        world.tell(0, Do::Send(to, vec![0; 1000]));
     }
     world.run(1_000);
     // A kilobyte takes 10 ms; the sixth waits 50 ms, the seventh would wait longer.
@@ -149,7 +151,7 @@ fn a_broadcast_reaches_the_whole_domain_and_its_sender() {
         let strings = Strings { broadcast: vec![SocketAddr::from((to, PORT))], ..Strings::default() };
         let hosts = vec![domain(0), domain(0), domain(7), domain(0)];
         let mut world = World::of(1, hosts, Config::default(), strings);
-        world.tell(1, Command::Broadcast(b"all".to_vec()));
+        world.tell(1, Do::Broadcast(b"all".to_vec()));
         world.run(10);
         let heard: Vec<Vec<String>> = (0..4).map(|n| world.heard(n)).collect();
         let hi = vec![String::from("all from 10.0.0.2")];
@@ -163,7 +165,7 @@ fn a_broadcast_goes_to_every_target_and_a_unicast_target_is_one() {
     let targets = vec![unicast, SocketAddr::from((Ipv4Addr::new(10, 0, 0, 2), PORT))];
     let mut world =
         World::with(1, 4, Config::default(), Strings { broadcast: targets, ..Strings::default() });
-    world.tell(0, Command::Broadcast(b"hi".to_vec()));
+    world.tell(0, Do::Broadcast(b"hi".to_vec()));
     world.run(10);
     let heard: Vec<usize> = (0..4).map(|n| world.heard(n).len()).collect();
     assert_eq!(heard, [0, 1, 1, 0]);
@@ -175,7 +177,7 @@ fn who_did_not_ask_for_broadcasts_gets_them_only_when_bound_to_all_addresses() {
         let strings = Strings { any_address, broadcast: vec![], ..Strings::default() };
         let mut world = World::with(1, 2, Config::default(), strings);
         let everybody = SocketAddr::from((Ipv4Addr::BROADCAST, PORT));
-        world.tell(0, Command::Send(everybody, b"all".to_vec()));
+        world.tell(0, Do::Send(everybody, b"all".to_vec()));
         world.run(10);
         assert_eq!(world.heard(1).len(), heard);
     }
@@ -192,10 +194,10 @@ fn a_host_has_several_addresses_of_both_families() {
     assert_eq!(world.sim.host_at(other), Some(host(1)));
     assert_eq!(world.sim.host_at(v6(2)), Some(host(1)));
     assert_eq!(world.sim.host_at(v6(3)), None);
-    world.tell(0, Command::Send(SocketAddr::new(other, PORT), b"a".to_vec()));
+    world.tell(0, Do::Send(SocketAddr::new(other, PORT), b"a".to_vec()));
     world.run(10);
     assert_eq!(world.heard(1), ["a from 10.0.0.1"]);
-    world.tell(0, Command::Send(SocketAddr::new(v6(2), PORT), b"b".to_vec()));
+    world.tell(0, Do::Send(SocketAddr::new(v6(2), PORT), b"b".to_vec()));
     world.run(10);
     assert_eq!(world.heard(1), ["b from fd00::1"]);
 }
@@ -205,7 +207,7 @@ fn a_socket_of_one_family_does_not_reach_the_other() {
     let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
     let hosts = vec![HostSpec::default(), HostSpec { addresses: vec![v6], ..HostSpec::default() }];
     let mut world = World::of(1, hosts, Config::default(), Strings::default());
-    world.tell(0, Command::Send(SocketAddr::new(v6, PORT), b"a".to_vec()));
+    world.tell(0, Do::Send(SocketAddr::new(v6, PORT), b"a".to_vec()));
     world.run(10);
     assert!(world.heard(1).is_empty());
     assert_eq!(world.sim.stats().datagrams_unreachable, 1);
@@ -218,7 +220,7 @@ fn hosts_that_share_an_address_are_told_apart_by_port() {
     let strings = Strings { any_address: true, ..Strings::default() };
     let mut world =
         World::of(1, vec![HostSpec::default(), spec(true), spec(false)], Config::default(), strings);
-    world.tell(0, Command::Send(SocketAddr::new(shared, PORT), b"a".to_vec()));
+    world.tell(0, Do::Send(SocketAddr::new(shared, PORT), b"a".to_vec()));
     world.run(10);
     assert_eq!(world.heard(2), ["a from 10.0.0.1"], "the one that has the port");
 }
@@ -231,8 +233,8 @@ fn nobody_there_is_counted() {
     world.send(0, 1, "off");
     let mut elsewhere = world.addr(0);
     elsewhere.set_port(9);
-    world.tell(0, Command::Send(elsewhere, b"no port".to_vec()));
-    world.tell(0, Command::Send("203.0.113.1:4000".parse().unwrap(), b"no host".to_vec()));
+    world.tell(0, Do::Send(elsewhere, b"no port".to_vec()));
+    world.tell(0, Do::Send("203.0.113.1:4000".parse().unwrap(), b"no host".to_vec()));
     world.run(10);
     assert_eq!(world.sim.stats().datagrams_unreachable, 3);
     assert_eq!(world.sim.stats().datagrams_delivered, 0);
@@ -245,10 +247,10 @@ fn a_hook_drops_and_alters() {
     world.log.hook = Some(Box::new(move |datagram| {
         n += 1;
         if n == 1 {
-            return Passage::Drop;
+            return DatagramFate::Drop;
         }
         datagram.bytes[0] = b'X';
-        Passage::Pass
+        DatagramFate::Pass
     }));
     world.send(0, 1, "one");
     world.send(0, 1, "two");
@@ -260,7 +262,8 @@ fn a_hook_drops_and_alters() {
 #[test]
 fn refusals_are_counted() {
     let mut world = World::new(2, Config::default());
-    world.send(0, 1, "bad");
+    let to = world.addr(1);
+    world.tell(0, Do::Send(to, GARBAGE.to_vec()));
     world.run(10);
     assert_eq!(world.sim.stats().refusals, 1);
 }

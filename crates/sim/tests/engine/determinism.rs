@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use annulus_sim::{Conditions, Config, FaultPlan, Passage, TraceHash};
+use annulus_sim::{Conditions, Config, DatagramFate, FaultPlan, TraceHash};
 
-use super::puppet::{Command, Strings, World, out};
+use super::puppet::{Do, Strings, World, out};
 
 /// A world in which much happens.
 fn busy(seed: u64, lines: Option<(Shared, bool)>) -> TraceHash {
@@ -19,9 +19,9 @@ fn busy(seed: u64, lines: Option<(Shared, bool)>) -> TraceHash {
     for n in 0..100u32 {
         world.send(n % 5, (n + 1) % 5, "text");
         let to = world.addr((n + 2) % 5);
-        world.tell(n % 5, Command::Open(out(u64::from(n)), to));
-        world.tell(n % 5, Command::Write(out(u64::from(n)), vec![1; 3_000]));
-        world.tell(n % 5, Command::Put("key", "value", n % 3 == 0));
+        world.tell(n % 5, Do::OpenAs(out(u64::from(n)), to, None));
+        world.tell(n % 5, Do::Write(out(u64::from(n)), vec![1; 3_000]));
+        world.tell(n % 5, Do::Put("key", "value".into(), n % 3 == 0));
         world.run(100);
     }
     world.sim.finish_trace().unwrap();
@@ -46,15 +46,15 @@ fn one_flipped_bit_of_a_payload_changes_the_hash() {
     let quiet = |byte: u8| {
         let mut world = World::new(2, Config::default());
         let to = world.addr(1);
-        world.tell(0, Command::Open(out(0), to));
+        world.tell(0, Do::OpenAs(out(0), to, None));
         world.run(10);
         let before = world.sim.trace_hash();
         world.log.hook = Some(Box::new(move |datagram| {
             datagram.bytes[3] = byte;
-            Passage::Pass
+            DatagramFate::Pass
         }));
         // So long that the receiver tells only its length: no event gives it away.
-        world.tell(0, Command::Send(to, vec![0; 100]));
+        world.tell(0, Do::Send(to, vec![0; 100]));
         world.run(10);
         assert_ne!(before, world.sim.trace_hash());
         world.sim.trace_hash()
@@ -68,9 +68,9 @@ fn one_flipped_bit_of_a_stream_changes_the_hash() {
     let write = |byte: u8| {
         let mut world = World::new(2, Config::default());
         let to = world.addr(1);
-        world.tell(0, Command::Open(out(0), to));
+        world.tell(0, Do::OpenAs(out(0), to, None));
         world.run(10);
-        world.tell(0, Command::Write(out(0), vec![byte; 100]));
+        world.tell(0, Do::Write(out(0), vec![byte; 100]));
         world.run(10);
         world.sim.trace_hash()
     };
@@ -80,7 +80,7 @@ fn one_flipped_bit_of_a_stream_changes_the_hash() {
 
 #[test]
 fn a_fault_in_one_part_of_the_world_leaves_the_dice_of_another_alone() {
-    // What machines and disks draw does not depend on what the network draws: the clocks are the same.
+    // The draws of machines and disks do not depend on those of the network: the clocks are the same.
     let clocks = |loss: f64| {
         let mut config = Config::default();
         config.network.loss = loss;

@@ -1,10 +1,10 @@
-//! What a disk remembers and what it forgets.
+//! Disks in the simulator.
 
 use std::collections::BTreeSet;
 
 use annulus_sim::{Config, DiskFate, DiskHealth, Fault, HostState};
 
-use super::puppet::{Command, SPACE, Strings, World, host, ms};
+use super::puppet::{Do, SPACE, Strings, World, host, ms};
 
 fn world(seed: u64) -> World {
     World::with(seed, 1, Config::default(), Strings::default())
@@ -23,24 +23,24 @@ fn value(world: &World, key: &str) -> Option<String> {
 #[test]
 fn what_is_written_is_read() {
     let mut world = world(1);
-    world.tell(0, Command::Put("b", "2", false));
-    world.tell(0, Command::Put("a", "1", true));
-    world.tell(0, Command::Put("c", "3", false));
-    world.tell(0, Command::Get("b"));
-    world.tell(0, Command::Get("z"));
-    world.tell(0, Command::Page("a", "", 2));
-    world.tell(0, Command::Page("b", "c", 9));
+    world.tell(0, Do::Put("b", "2".into(), false));
+    world.tell(0, Do::Put("a", "1".into(), true));
+    world.tell(0, Do::Put("c", "3".into(), false));
+    world.tell(0, Do::Get("b"));
+    world.tell(0, Do::Get("z"));
+    world.tell(0, Do::Page("a", "", 2));
+    world.tell(0, Do::Page("b", "c", 9));
     world.run(100);
     let mut heard = world.heard(0);
     heard.sort();
     let expected = [
-        "1 written",
-        "2 written",
-        "3 written",
-        "4 value Some(\"2\")",
-        "5 value None",
-        "6 page a,b more true",
-        "7 page b more false",
+        "page a,b more true",
+        "page b more false",
+        "value None",
+        "value Some(\"2\")",
+        "written",
+        "written",
+        "written",
     ];
     assert_eq!(heard, expected);
     assert_eq!(world.sim.disk(host(0)).unwrap().entries(SPACE).count(), 3);
@@ -50,10 +50,10 @@ fn what_is_written_is_read() {
 fn a_durable_write_that_was_answered_survives_every_crash_but_the_loss_of_the_disk() {
     for seed in 0..20 {
         let mut world = world(seed);
-        world.tell(0, Command::Put("before", "x", false));
-        world.tell(0, Command::Put("safe", "y", true));
+        world.tell(0, Do::Put("before", "x".into(), false));
+        world.tell(0, Do::Put("safe", "y".into(), true));
         world.run(100);
-        world.tell(0, Command::Put("after", "z", false));
+        world.tell(0, Do::Put("after", "z".into(), false));
         world.run(100);
         crash(&mut world, DiskFate::UnsyncedLost);
         assert_eq!(value(&world, "safe").as_deref(), Some("y"));
@@ -71,7 +71,7 @@ fn of_unsynced_writes_a_prefix_survives_that_the_seed_chooses() {
     for seed in 0..60 {
         let mut world = world(seed);
         for key in ["1", "2", "3", "4"] {
-            world.tell(0, Command::Put(key, key, false));
+            world.tell(0, Do::Put(key, key.into(), false));
         }
         world.run(100);
         assert_eq!(world.sim.disk(host(0)).unwrap().unsynced(), 4);
@@ -88,9 +88,9 @@ fn a_forgotten_write_brings_back_what_it_replaced() {
     let mut seen = BTreeSet::new();
     for seed in 0..30 {
         let mut world = world(seed);
-        world.tell(0, Command::Put("key", "old", true));
+        world.tell(0, Do::Put("key", "old".into(), true));
         world.run(100);
-        world.tell(0, Command::Put("key", "new", false));
+        world.tell(0, Do::Put("key", "new".into(), false));
         world.run(100);
         crash(&mut world, DiskFate::UnsyncedLost);
         seen.insert(value(&world, "key").unwrap());
@@ -104,7 +104,7 @@ fn a_durable_write_under_way_survives_or_does_not() {
         let mut seen = BTreeSet::new();
         for seed in 0..30 {
             let mut world = world(seed);
-            world.tell(0, Command::Put("key", "value", true));
+            world.tell(0, Do::Put("key", "value".into(), true));
             world.sim.run_for(core::time::Duration::from_micros(500), &mut world.log).unwrap();
             assert!(world.heard(0).is_empty(), "not answered yet");
             crash(&mut world, fate);
@@ -120,7 +120,7 @@ fn a_durable_write_under_way_survives_or_does_not() {
 fn a_kept_disk_keeps_what_was_answered() {
     for seed in 0..20 {
         let mut world = world(seed);
-        world.tell(0, Command::Put("key", "value", false));
+        world.tell(0, Do::Put("key", "value".into(), false));
         world.run(10);
         crash(&mut world, DiskFate::Kept);
         assert_eq!(value(&world, "key").as_deref(), Some("value"));
@@ -131,23 +131,23 @@ fn a_kept_disk_keeps_what_was_answered() {
 fn a_full_disk_takes_no_writes_and_a_broken_one_gives_nothing() {
     let mut world = world(1);
     let health = |health| Fault::Disk { host: host(0), health };
-    world.tell(0, Command::Put("a", "1", true));
+    world.tell(0, Do::Put("a", "1".into(), true));
     world.run(100);
     world.fault(health(DiskHealth::Full));
     world.run(1);
-    world.tell(0, Command::Put("b", "2", true));
+    world.tell(0, Do::Put("b", "2".into(), true));
     world.run(100);
-    world.tell(0, Command::Get("a"));
+    world.tell(0, Do::Get("a"));
     world.run(100);
     world.fault(health(DiskHealth::Broken));
     world.run(1);
-    world.tell(0, Command::Get("a"));
+    world.tell(0, Do::Get("a"));
     world.run(100);
     world.fault(health(DiskHealth::Good));
     world.run(1);
-    world.tell(0, Command::Put("b", "2", true));
+    world.tell(0, Do::Put("b", "2".into(), true));
     world.run(100);
-    let expected = ["1 written", "2 failed Full", "3 value Some(\"1\")", "4 failed Broken", "5 written"];
+    let expected = ["written", "failed Full", "value Some(\"1\")", "failed Broken", "written"];
     assert_eq!(world.heard(0), expected);
 }
 
@@ -157,14 +157,14 @@ fn a_disk_has_a_size_and_a_queue() {
     config.disk.bytes_max = Some(20);
     config.disk.ops_max = 2;
     let mut world = World::new(1, config);
-    world.tell(0, Command::Put("k", "0123456789", false));
+    world.tell(0, Do::Put("k", "0123456789".into(), false));
     world.run(10);
-    world.tell(0, Command::Put("l", "0123456789", false));
+    world.tell(0, Do::Put("l", "0123456789".into(), false));
     world.run(10);
-    assert_eq!(world.heard(0), ["1 written", "2 failed Full"]);
+    assert_eq!(world.heard(0), ["written", "failed Full"]);
     assert_eq!(world.sim.disk(host(0)).unwrap().bytes(), 11);
     for _ in 0..3 {
-        world.tell(0, Command::Get("k"));
+        world.tell(0, Do::Get("k"));
     }
     world.run(10);
     assert_eq!(world.heard(0).iter().filter(|line| line.contains("failed Busy")).count(), 1);
@@ -176,7 +176,7 @@ fn writes_fail_with_their_probability_and_leave_nothing() {
     config.disk.failure = 0.5;
     let mut world = World::new(1, config);
     for key in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
-        world.tell(0, Command::Put(key, "x", false));
+        world.tell(0, Do::Put(key, "x".into(), false));
     }
     world.run(100);
     let written = world.heard(0).iter().filter(|line| line.contains("written")).count();
@@ -195,7 +195,7 @@ fn a_machine_that_loads_gets_nothing_but_its_store() {
     assert!(world.heard(1).is_empty());
     world.run(1_000);
     // Host 0 was loading too, so its command waited as well.
-    assert_eq!(world.heard(1), ["1 value None", "early from 10.0.0.1"]);
+    assert_eq!(world.heard(1), ["value None", "early from 10.0.0.1"]);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_machine_that_was_suspended_while_it_loaded_goes_on_loading() {
     while world.sim.state(host(0)) != HostState::Up {
         world.run(1);
     }
-    // Host 1 starts anew, and stands still until one of its two answers is there and a datagram waits.
+    // Host 1 starts anew, and is paused until one of its two answers is there and a datagram waits.
     world.fault(Fault::Crash { host: host(1), power: false, disk: DiskFate::Kept });
     world.fault(Fault::Start(host(1)));
     world.fault(Fault::Suspend(host(1)));

@@ -1,10 +1,10 @@
-//! What can happen to a host.
+//! Hosts in the simulator.
 
 use core::time::Duration;
 
 use annulus_sim::{Config, DiskFate, Fault, HostId, HostState, Observer, Sim, Step};
 
-use super::puppet::{Command, Puppet, Strings, World, host, inn, ms, out};
+use super::puppet::{Do, Puppet, Saw, Strings, World, host, inn, ms, out};
 
 fn world(hosts: u32) -> World {
     World::new(hosts, Config::default())
@@ -13,7 +13,7 @@ fn world(hosts: u32) -> World {
 #[test]
 fn a_crash_ends_a_machine_and_a_start_makes_another() {
     let mut world = world(2);
-    world.tell(1, Command::Wake(ms(50)));
+    world.tell(1, Do::Wake(ms(50)));
     world.run(1);
     world.fault(Fault::Crash { host: host(1), power: true, disk: DiskFate::Kept });
     world.run(1);
@@ -59,7 +59,7 @@ fn every_life_gets_another_seed() {
 #[test]
 fn a_suspended_process_gets_everything_later() {
     let mut world = world(2);
-    world.tell(1, Command::Wake(ms(50)));
+    world.tell(1, Do::Wake(ms(50)));
     world.run(1);
     world.fault(Fault::Suspend(host(1)));
     world.run(1);
@@ -97,9 +97,9 @@ fn a_suspended_process_keeps_only_so_many_datagrams() {
 fn a_sleeping_machine_loses_what_comes_and_its_monotonic_time() {
     let mut world = world(2);
     let before = world.clock(1);
-    world.tell(1, Command::Wake(ms(500)));
+    world.tell(1, Do::Wake(ms(500)));
     world.run(1);
-    world.fault(Fault::Sleep(host(1)));
+    world.fault(Fault::Sleep { host: host(1), counts: false });
     world.run(1);
     world.send(0, 1, "x");
     world.run(10_000);
@@ -119,7 +119,7 @@ fn clocks_drift_and_timers_with_them() {
     world.fault(Fault::Drift { host: host(1), ppm: 100_000 });
     world.run(1);
     for number in [0, 1] {
-        world.tell(number, Command::Wake(ms(1_100)));
+        world.tell(number, Do::Wake(ms(1_100)));
     }
     let before = world.sim.elapsed();
     world.run(2_000);
@@ -134,7 +134,7 @@ fn clocks_drift_and_timers_with_them() {
 #[test]
 fn a_changed_drift_moves_a_timer_that_runs() {
     let mut world = world(1);
-    world.tell(0, Command::Wake(ms(1_000)));
+    world.tell(0, Do::Wake(ms(1_000)));
     world.run(1);
     world.fault(Fault::Drift { host: host(0), ppm: -500_000 });
     world.run(1_500);
@@ -170,7 +170,7 @@ fn a_slow_host_takes_one_thing_at_a_time() {
     for _ in 0..4 {
         world.send(0, 1, "x");
     }
-    world.tell(1, Command::Wake(ms(1)));
+    world.tell(1, Do::Wake(ms(1)));
     let before = world.sim.elapsed();
     world.run(1_000);
     let at: Vec<Duration> = world.log.heard.iter().map(|(at, ..)| *at - before).collect();
@@ -184,7 +184,7 @@ fn a_wake_up_may_be_late_but_never_early() {
     config.host.wake_late_max = ms(20);
     let mut world = World::new(30, config);
     for number in 0..30 {
-        world.tell(number, Command::Wake(ms(100)));
+        world.tell(number, Do::Wake(ms(100)));
     }
     let before = world.sim.elapsed();
     world.run(200);
@@ -200,7 +200,7 @@ fn a_machine_stops_in_good_order_or_is_ended() {
         let strings = Strings { stops, ..Strings::default() };
         let mut world = World::with(1, 2, Config::default(), strings);
         let to = world.addr(1);
-        world.tell(0, Command::Open(out(0), to));
+        world.tell(0, Do::OpenAs(out(0), to, None));
         world.run(10);
         world.log.heard.clear();
         world.sim.stop(host(0));
@@ -216,7 +216,7 @@ fn a_machine_stops_in_good_order_or_is_ended() {
 #[test]
 fn a_machine_that_spins_is_caught() {
     let mut world = world(1);
-    world.tell(0, Command::Spin);
+    world.tell(0, Do::Spin);
     let violation = world.sim.run_for(ms(10), &mut world.log).unwrap_err();
     assert!(violation.text.contains("spins: its timer puppet"), "{violation}");
 }
@@ -229,7 +229,7 @@ fn a_command_is_answered_or_not() {
     world.fault(Fault::Crash { host: host(0), power: true, disk: DiskFate::Kept });
     world.run(1);
     let before = world.sim.elapsed();
-    let answer = world.sim.ask(host(0), Command::Clock, ms(50), &mut world.log).unwrap();
+    let answer = world.sim.ask(host(0), Vec::new(), ms(50), &mut world.log).unwrap();
     assert_eq!((answer, world.sim.elapsed() - before), (None, ms(50)));
 }
 
@@ -237,7 +237,7 @@ fn a_command_is_answered_or_not() {
 fn a_scenario_runs_until_a_condition_holds() {
     let mut world = world(2);
     let to = world.addr(1);
-    world.sim.command_after(ms(500), host(0), Command::Send(to, b"x".to_vec()));
+    world.sim.command_after(ms(500), host(0), vec![Do::Send(to, b"x".to_vec())]);
     let World { sim, log } = &mut world;
     let heard = sim.run_until_that(ms(2_000), ms(10), log, |_, log| !log.heard.is_empty()).unwrap();
     assert!(heard);
@@ -267,7 +267,7 @@ fn a_calm_mends_everything() {
     for fault in [
         crash(1),
         Fault::Suspend(host(2)),
-        Fault::Sleep(host(3)),
+        Fault::Sleep { host: host(3), counts: false },
         Fault::Slow { host: host(4), delay: ms(10_000) },
         Fault::Cut { from: host(0), to: host(5) },
         Fault::Partition(vec![vec![host(0)]]),
@@ -291,13 +291,10 @@ fn a_calm_mends_everything() {
 struct Saboteur;
 
 impl Observer<Puppet> for Saboteur {
-    fn on_event(
-        &mut self,
-        sim: &Sim<Puppet>,
-        host: HostId,
-        _: &super::puppet::Heard,
-    ) -> annulus_sim::Verdict {
-        sim.inject(Fault::Crash { host, power: false, disk: DiskFate::Kept });
+    fn on_event(&mut self, sim: &Sim<Puppet>, host: HostId, event: &Saw) -> annulus_sim::Verdict {
+        if matches!(event, Saw::Datagram(..)) {
+            sim.inject(Fault::Crash { host, power: false, disk: DiskFate::Kept });
+        }
         Ok(())
     }
 }

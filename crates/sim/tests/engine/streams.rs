@@ -1,12 +1,12 @@
-//! What can happen to a stream: one test for each rule of `annulus_core::StreamEvent`, and for what TCP does.
+//! Streams in the simulator: one test for each rule of `annulus_core::StreamEvent`, and for what TCP does.
 
 use annulus_core::StreamId;
-use annulus_sim::{Config, DiskFate, Fault, HostSpec, Stats};
+use annulus_sim::{Config, DiskFate, Fault, HostSpec, Stats, StreamConfig};
 
-use super::puppet::{Command, PORT, Strings, World, host, inn, ms, out};
+use super::puppet::{Do, PORT, Strings, World, host, inn, ms, out};
 
 fn world() -> World {
-    World::new(2, Config::default())
+    World::new(2, stream_config(|_| {}))
 }
 
 /// Without credit unless it is granted by a command.
@@ -15,7 +15,7 @@ fn stingy(config: Config) -> World {
 }
 
 fn stream_config(change: impl FnOnce(&mut Config)) -> Config {
-    let mut config = Config::default();
+    let mut config = Config { stream: StreamConfig::quick(), ..Config::default() };
     change(&mut config);
     config
 }
@@ -23,7 +23,7 @@ fn stream_config(change: impl FnOnce(&mut Config)) -> Config {
 /// Opens stream `n` from 0 to 1 and forgets what was heard of it.
 fn connect(world: &mut World, n: u64) -> (StreamId, StreamId) {
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(n), to));
+    world.tell(0, Do::OpenAs(out(n), to, None));
     world.run(10);
     world.log.heard.clear();
     (out(n), inn(n))
@@ -51,7 +51,7 @@ fn data_bytes(lines: &[String]) -> usize {
 fn the_first_event_is_connected_or_accepted() {
     let mut world = world();
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(0), to));
+    world.tell(0, Do::OpenAs(out(0), to, None));
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 connected 10.0.0.1"]);
     assert_eq!(world.heard(1), ["0:1 accepted 10.0.0.1"]);
@@ -63,13 +63,13 @@ fn nobody_listening_refuses() {
     let mut world = world();
     let mut to = world.addr(1);
     to.set_port(PORT + 1);
-    world.tell(0, Command::Open(out(0), to));
+    world.tell(0, Do::OpenAs(out(0), to, None));
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 closed Refused"]);
     // A machine whose process has ended refuses too.
     crash(&mut world, 1, false);
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(1), to));
+    world.tell(0, Do::OpenAs(out(1), to, None));
     world.run(10);
     assert_eq!(world.heard(0), ["0:2 closed Refused"]);
 }
@@ -79,7 +79,7 @@ fn a_host_without_power_times_out() {
     let mut world = world();
     crash(&mut world, 1, true);
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(0), to));
+    world.tell(0, Do::OpenAs(out(0), to, None));
     world.run(9_000);
     assert!(world.heard(0).is_empty());
     world.run(2_000);
@@ -89,10 +89,10 @@ fn a_host_without_power_times_out() {
 #[test]
 fn an_address_of_nobody_is_unreachable_and_one_not_ours_fails() {
     let mut world = world();
-    world.tell(0, Command::Open(out(0), "203.0.113.1:4000".parse().unwrap()));
-    world.tell(0, Command::Open(out(1), "[fd00::1]:4000".parse().unwrap()));
+    world.tell(0, Do::OpenAs(out(0), "203.0.113.1:4000".parse().unwrap(), None));
+    world.tell(0, Do::OpenAs(out(1), "[fd00::1]:4000".parse().unwrap(), None));
     let to = world.addr(1);
-    world.tell(0, Command::OpenFrom(out(2), to, "10.9.9.9".parse().unwrap()));
+    world.tell(0, Do::OpenAs(out(2), to, Some("10.9.9.9".parse().unwrap())));
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 closed Unreachable", "0:2 closed Unreachable", "0:4 closed Failed"]);
 }
@@ -103,14 +103,14 @@ fn both_families_and_the_chosen_address_work() {
     let hosts = vec![HostSpec { addresses: vec![address], ..HostSpec::default() }, HostSpec::default()];
     let mut world = World::of(1, hosts, Config::default(), Strings::default());
     let to = world.addr(1);
-    world.tell(0, Command::OpenFrom(out(0), to, address));
+    world.tell(0, Do::OpenAs(out(0), to, Some(address)));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 accepted 192.0.2.1"]);
     let v6 = |n: u16| std::net::IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]);
     let hosts = [1, 2].map(|n| HostSpec { addresses: vec![v6(n)], ..HostSpec::default() });
     let strings = Strings { any_family: true, ..Strings::default() };
     let mut world = World::of(1, hosts.to_vec(), Config::default(), strings);
-    world.tell(0, Command::Open(out(0), (v6(2), PORT).into()));
+    world.tell(0, Do::OpenAs(out(0), (v6(2), PORT).into(), None));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 accepted fd00::1"]);
 }
@@ -119,13 +119,13 @@ fn both_families_and_the_chosen_address_work() {
 fn data_comes_only_with_credit_and_no_more_than_that() {
     let mut world = stingy(Config::default());
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, b"hello world".to_vec()));
+    world.tell(0, Do::Write(a, b"hello world".to_vec()));
     world.run(10);
     assert!(world.heard(1).is_empty(), "a new stream has no credit");
-    world.tell(1, Command::Read(b, 5));
+    world.tell(1, Do::Read(b, 5));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 data hello"]);
-    world.tell(1, Command::Read(b, 100));
+    world.tell(1, Do::Read(b, 100));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 data  world"]);
 }
@@ -134,15 +134,15 @@ fn data_comes_only_with_credit_and_no_more_than_that() {
 fn finished_needs_no_credit_but_comes_after_all_data() {
     let mut world = stingy(Config::default());
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Finish(a));
+    world.tell(0, Do::Finish(a));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 finished"], "no data, so no credit is needed");
     let (a, _) = connect(&mut world, 1);
-    world.tell(0, Command::Write(a, b"abc".to_vec()));
-    world.tell(0, Command::Finish(a));
+    world.tell(0, Do::Write(a, b"abc".to_vec()));
+    world.tell(0, Do::Finish(a));
     world.run(10);
     assert!(world.heard(1).is_empty(), "the data waits, and the end behind it");
-    world.tell(1, Command::Read(inn(1), 3));
+    world.tell(1, Do::Read(inn(1), 3));
     world.run(10);
     assert_eq!(world.heard(1), ["0:3 data abc", "0:3 finished"]);
     let _ = b;
@@ -152,17 +152,17 @@ fn finished_needs_no_credit_but_comes_after_all_data() {
 fn sent_reports_what_the_kernel_took_and_the_fin_once() {
     let mut world = world();
     let (a, _) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, b"abc".to_vec()));
+    world.tell(0, Do::Write(a, b"abc".to_vec()));
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 sent 3"]);
-    world.tell(0, Command::Write(a, b"de".to_vec()));
-    world.tell(0, Command::Finish(a));
+    world.tell(0, Do::Write(a, b"de".to_vec()));
+    world.tell(0, Do::Finish(a));
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 sent 2 fin"]);
     let (a, _) = connect(&mut world, 1);
-    world.tell(0, Command::Write(a, b"abc".to_vec()));
+    world.tell(0, Do::Write(a, b"abc".to_vec()));
     world.run(10);
-    world.tell(0, Command::Finish(a));
+    world.tell(0, Do::Finish(a));
     world.run(10);
     assert_eq!(world.heard(0), ["0:2 sent 3", "0:2 sent 0 fin"], "once, and nothing follows");
 }
@@ -171,9 +171,9 @@ fn sent_reports_what_the_kernel_took_and_the_fin_once() {
 fn what_is_written_before_the_connection_stands_goes_out_then() {
     let mut world = world();
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(0), to));
-    world.tell(0, Command::Write(out(0), b"early".to_vec()));
-    world.tell(0, Command::Finish(out(0)));
+    world.tell(0, Do::OpenAs(out(0), to, None));
+    world.tell(0, Do::Write(out(0), b"early".to_vec()));
+    world.tell(0, Do::Finish(out(0)));
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 connected 10.0.0.1", "0:0 sent 5 fin"]);
     assert_eq!(world.heard(1), ["0:1 accepted 10.0.0.1", "0:1 data early", "0:1 finished"]);
@@ -183,11 +183,11 @@ fn what_is_written_before_the_connection_stands_goes_out_then() {
 fn both_finished_is_done_on_both_sides() {
     let mut world = world();
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Finish(a));
+    world.tell(0, Do::Finish(a));
     world.run(10);
     assert_eq!(world.heard(1), ["0:1 finished"]);
-    world.tell(1, Command::Write(b, b"still open".to_vec()));
-    world.tell(1, Command::Finish(b));
+    world.tell(1, Do::Write(b, b"still open".to_vec()));
+    world.tell(1, Do::Finish(b));
     world.run(10);
     let (first, second) = (world.heard(0), world.heard(1));
     assert_eq!(first[first.len() - 3..], ["0:0 data still open", "0:0 finished", "0:0 closed Done"]);
@@ -198,8 +198,8 @@ fn both_finished_is_done_on_both_sides() {
 fn an_abort_resets_the_peer_and_is_followed_by_nothing() {
     let mut world = world();
     let (a, b) = connect(&mut world, 0);
-    world.tell(1, Command::Write(b, b"on its way".to_vec()));
-    world.tell(0, Command::Abort(a));
+    world.tell(1, Do::Write(b, b"on its way".to_vec()));
+    world.tell(0, Do::Abort(a));
     world.run(100);
     assert!(world.heard(0).is_empty());
     assert_eq!(world.heard(1).last().unwrap(), "0:1 closed Reset");
@@ -209,12 +209,10 @@ fn an_abort_resets_the_peer_and_is_followed_by_nothing() {
 fn actions_on_a_closed_stream_do_nothing() {
     let mut world = world();
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Abort(a));
+    world.tell(0, Do::Abort(a));
     world.run(100);
     world.log.heard.clear();
-    for command in
-        [Command::Write(b, b"x".to_vec()), Command::Read(b, 9), Command::Finish(b), Command::Abort(b)]
-    {
+    for command in [Do::Write(b, b"x".to_vec()), Do::Read(b, 9), Do::Finish(b), Do::Abort(b)] {
         world.tell(1, command);
     }
     world.run(100);
@@ -226,7 +224,7 @@ fn a_number_is_used_once() {
     let mut world = world();
     connect(&mut world, 0);
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(0), to));
+    world.tell(0, Do::OpenAs(out(0), to, None));
     let violation = world.sim.run_for(ms(10), &mut world.log).unwrap_err();
     assert!(violation.text.contains("a number it may not use again"), "{violation}");
 }
@@ -235,8 +233,8 @@ fn a_number_is_used_once() {
 fn writing_after_finish_is_a_violation() {
     let mut world = world();
     let (a, _) = connect(&mut world, 0);
-    world.tell(0, Command::Finish(a));
-    world.tell(0, Command::Write(a, b"x".to_vec()));
+    world.tell(0, Do::Finish(a));
+    world.tell(0, Do::Write(a, b"x".to_vec()));
     let violation = world.sim.run_for(ms(10), &mut world.log).unwrap_err();
     assert!(violation.text.contains("after it has finished"), "{violation}");
 }
@@ -249,17 +247,17 @@ fn a_slow_reader_stops_the_writer() {
     });
     let mut world = stingy(config);
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, vec![7; 50_000]));
+    world.tell(0, Do::Write(a, vec![7; 50_000]));
     world.run(60_000);
     let sent = |lines: &[String]| -> usize {
         lines.iter().map(|line| line.split(' ').nth(2).unwrap().parse::<usize>().unwrap()).sum()
     };
     assert_eq!(sent(&world.heard(0)), 15_000, "one buffer on each side");
-    world.tell(1, Command::Read(b, 20_000));
+    world.tell(1, Do::Read(b, 20_000));
     world.run(1_000);
     let first = data_bytes(&world.heard(1));
     assert_eq!(first, 20_000);
-    world.tell(1, Command::Read(b, 1 << 20));
+    world.tell(1, Do::Read(b, 1 << 20));
     world.run(1_000);
     assert_eq!(first + data_bytes(&world.heard(1)), 50_000);
     assert_eq!(sent(&world.heard(0)), 35_000);
@@ -269,10 +267,10 @@ fn a_slow_reader_stops_the_writer() {
 fn a_reader_that_never_reads_does_not_break_the_stream() {
     let mut world = stingy(stream_config(|c| c.stream.receive_buffer_bytes = 100));
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, vec![7; 1_000]));
+    world.tell(0, Do::Write(a, vec![7; 1_000]));
     world.run(600_000);
     assert!(!world.heard(0).iter().any(|line| line.contains("closed")), "it answers, it just does not read");
-    world.tell(1, Command::Read(b, 10_000));
+    world.tell(1, Do::Read(b, 10_000));
     world.run(120_000);
     assert_eq!(data_bytes(&world.heard(1)), 1_000);
 }
@@ -285,11 +283,11 @@ fn writing_beyond_what_the_driver_keeps_is_an_overrun() {
     });
     let mut world = stingy(config);
     let (a, b) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, vec![7; 1_500]));
+    world.tell(0, Do::Write(a, vec![7; 1_500]));
     world.run(1);
     assert_eq!(world.heard(0), ["0:0 sent 500"]);
     let (a2, _) = connect(&mut world, 1);
-    world.tell(0, Command::Write(a2, vec![7; 1_501]));
+    world.tell(0, Do::Write(a2, vec![7; 1_501]));
     world.run(10);
     assert_eq!(world.heard(0).last().unwrap(), "0:2 closed Overrun");
     assert_eq!(world.heard(1), ["0:3 closed Reset"]);
@@ -301,7 +299,7 @@ fn writing_beyond_what_the_driver_keeps_is_an_overrun() {
 fn data_comes_in_odd_chunks_and_nothing_is_missing() {
     let mut world = World::new(2, stream_config(|c| c.stream.odd_chunks = 1.0));
     let (a, _) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, vec![7; 20_000]));
+    world.tell(0, Do::Write(a, vec![7; 20_000]));
     world.run(1_000);
     let heard = world.heard(1);
     assert_eq!(data_bytes(&heard), 20_000);
@@ -312,10 +310,10 @@ fn data_comes_in_odd_chunks_and_nothing_is_missing() {
 fn loss_delays_and_loses_nothing() {
     let mut world = World::new(2, stream_config(|c| c.network.loss = 0.2));
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(0), to));
+    world.tell(0, Do::OpenAs(out(0), to, None));
     let bytes: Vec<u8> = (0..100_000u32).map(|n| b'a' + (n % 26) as u8).collect();
-    world.tell(0, Command::Write(out(0), bytes));
-    world.tell(0, Command::Finish(out(0)));
+    world.tell(0, Do::Write(out(0), bytes));
+    world.tell(0, Do::Finish(out(0)));
     world.run(300_000);
     let heard = world.heard(1);
     assert_eq!(data_bytes(&heard), 100_000);
@@ -330,7 +328,7 @@ fn a_short_cut_is_survived_and_a_long_one_times_out() {
         let (a, _) = connect(&mut world, 0);
         world.fault(Fault::Partition(vec![vec![host(0)]]));
         world.run(1);
-        world.tell(0, Command::Write(a, b"hello".to_vec()));
+        world.tell(0, Do::Write(a, b"hello".to_vec()));
         world.run(cut_millis);
         world.fault(Fault::Heal);
         world.run(20_000);
@@ -351,7 +349,7 @@ fn what_arrived_may_look_lost_to_its_sender() {
     let (a, _) = connect(&mut world, 0);
     world.fault(Fault::Cut { from: host(1), to: host(0) });
     world.run(1);
-    world.tell(0, Command::Write(a, b"hello".to_vec()));
+    world.tell(0, Do::Write(a, b"hello".to_vec()));
     world.run(60_000);
     assert_eq!(world.heard(1), ["0:1 data hello"], "once, however often it was sent");
     assert_eq!(world.heard(0).last().unwrap(), "0:0 closed TimedOut");
@@ -366,7 +364,7 @@ fn a_peer_that_lost_power_is_noticed_when_it_is_back() {
     assert!(world.heard(0).is_empty(), "gone without a FIN: nothing tells");
     world.fault(Fault::Start(host(1)));
     world.run(1);
-    world.tell(0, Command::Write(a, b"are you there".to_vec()));
+    world.tell(0, Do::Write(a, b"are you there".to_vec()));
     world.run(1_000);
     assert_eq!(world.heard(0), ["0:0 sent 13", "0:0 closed Reset"]);
 }
@@ -376,10 +374,10 @@ fn a_peer_that_lost_power_for_good_times_out() {
     let mut world = world();
     let (a, _) = connect(&mut world, 0);
     crash(&mut world, 1, true);
-    world.tell(0, Command::Write(a, b"are you there".to_vec()));
+    world.tell(0, Do::Write(a, b"are you there".to_vec()));
     world.run(29_000);
     assert_eq!(world.heard(0), ["0:0 sent 13"]);
-    world.run(2_000);
+    world.run(11_000);
     assert_eq!(world.heard(0), ["0:0 closed TimedOut"]);
     assert_eq!(stats(&world).streams_timed_out, 1);
 }
@@ -388,12 +386,12 @@ fn a_peer_that_lost_power_for_good_times_out() {
 fn a_killed_process_looks_finished_and_resets_what_comes_later() {
     let mut world = world();
     let (a, b) = connect(&mut world, 0);
-    world.tell(1, Command::Write(b, b"last words".to_vec()));
+    world.tell(1, Do::Write(b, b"last words".to_vec()));
     world.run(1);
     crash(&mut world, 1, false);
     world.run(10);
     assert_eq!(world.heard(0), ["0:0 data last words", "0:0 finished"], "the kernel sends what it took");
-    world.tell(0, Command::Write(a, b"hello?".to_vec()));
+    world.tell(0, Do::Write(a, b"hello?".to_vec()));
     world.run(100);
     assert_eq!(world.heard(0), ["0:0 sent 6", "0:0 closed Reset"]);
 }
@@ -402,7 +400,7 @@ fn a_killed_process_looks_finished_and_resets_what_comes_later() {
 fn a_killed_process_with_unread_data_resets() {
     let mut world = stingy(Config::default());
     let (a, _) = connect(&mut world, 0);
-    world.tell(0, Command::Write(a, b"unread".to_vec()));
+    world.tell(0, Do::Write(a, b"unread".to_vec()));
     world.run(10);
     crash(&mut world, 1, false);
     world.run(10);
@@ -414,8 +412,8 @@ fn the_kernel_of_a_suspended_process_goes_on() {
     let mut world = world();
     world.fault(Fault::Suspend(host(1)));
     let to = world.addr(1);
-    world.tell(0, Command::Open(out(0), to));
-    world.tell(0, Command::Write(out(0), b"hello".to_vec()));
+    world.tell(0, Do::OpenAs(out(0), to, None));
+    world.tell(0, Do::Write(out(0), b"hello".to_vec()));
     world.run(60_000);
     assert_eq!(world.heard(0), ["0:0 connected 10.0.0.1", "0:0 sent 5"]);
     assert!(world.heard(1).is_empty());
@@ -429,16 +427,16 @@ fn one_stream_above_the_listeners_limit_is_reset_and_counted() {
     let mut world = World::with(1, 2, Config::default(), Strings { streams_max: 2, ..Strings::default() });
     let to = world.addr(1);
     for n in 0..3 {
-        world.tell(0, Command::Open(out(n), to));
+        world.tell(0, Do::OpenAs(out(n), to, None));
     }
     world.run(100);
     assert_eq!(world.heard(0).last().unwrap(), "0:4 closed Reset");
     assert_eq!(world.heard(1).len(), 2);
     assert_eq!(stats(&world).streams_above_limit, 1);
     // One that ends makes room.
-    world.tell(0, Command::Abort(out(0)));
+    world.tell(0, Do::Abort(out(0)));
     world.run(100);
-    world.tell(0, Command::Open(out(3), to));
+    world.tell(0, Do::OpenAs(out(3), to, None));
     world.run(100);
     assert_eq!(world.heard(0), ["0:6 connected 10.0.0.1"]);
 }
@@ -452,7 +450,7 @@ fn a_crash_can_lie_between_the_kernel_and_the_machine() {
             sim.inject(Fault::Crash { host: at, power: false, disk: DiskFate::Kept });
         }
     }));
-    world.tell(0, Command::Write(a, b"abc".to_vec()));
+    world.tell(0, Do::Write(a, b"abc".to_vec()));
     world.run(100);
     assert!(world.heard(0).is_empty(), "it never learns that it was sent");
     assert_eq!(world.heard(1), ["0:1 data abc", "0:1 finished"], "but it was");
@@ -463,11 +461,11 @@ fn streams_leave_nothing_behind() {
     let mut world = World::new(2, stream_config(|c| c.network.loss = 0.05));
     for n in 0..50 {
         let to = world.addr(1);
-        world.tell(0, Command::Open(out(n), to));
-        world.tell(0, Command::Write(out(n), b"x".to_vec()));
-        world.tell(0, Command::Finish(out(n)));
+        world.tell(0, Do::OpenAs(out(n), to, None));
+        world.tell(0, Do::Write(out(n), b"x".to_vec()));
+        world.tell(0, Do::Finish(out(n)));
         world.run(5_000);
-        world.tell(1, Command::Finish(inn(n)));
+        world.tell(1, Do::Finish(inn(n)));
         world.run(5_000);
     }
     let done = |lines: Vec<String>| lines.iter().filter(|line| line.contains("closed Done")).count();

@@ -85,7 +85,7 @@ impl Application for Panicking {
         true
     }
 
-    fn next(&mut self, _: &Tenure, _: &[u8]) -> Answer<Next> {
+    fn next(&mut self, _: &TenureInfo, _: &[u8]) -> Answer<Next> {
         panic!("next")
     }
 
@@ -114,8 +114,14 @@ fn ja_41a_an_application_that_panics_is_survived() {
     assert!(has(&rig, "Open"), "the token goes on");
 }
 
-fn tenure() -> Tenure {
-    Tenure { host_id: host(OWN), token_id: id(5), restored: None, merged: Vec::new() }
+fn tenure() -> TenureInfo {
+    TenureInfo {
+        host_id: host(OWN),
+        token_id: id(5),
+        restored: None,
+        merged: Vec::new(),
+        wall: crate::Wall::default(),
+    }
 }
 
 #[test]
@@ -143,7 +149,7 @@ impl Application for Judged {
         data.len() == 1
     }
 
-    fn next(&mut self, _: &Tenure, data: &[u8]) -> Answer<Next> {
+    fn next(&mut self, _: &TenureInfo, data: &[u8]) -> Answer<Next> {
         Answer::Now(Next { data: vec![data[0] + 1], ..Next::default() })
     }
 

@@ -10,11 +10,17 @@ fn ledger() -> Ledger {
     ledger
 }
 
-fn tenure() -> Tenure {
-    Tenure { host_id: host(OWN), token_id: id(5), restored: None, merged: Vec::new() }
+fn tenure() -> TenureInfo {
+    TenureInfo {
+        host_id: host(OWN),
+        token_id: id(5),
+        restored: None,
+        merged: Vec::new(),
+        wall: crate::Wall::default(),
+    }
 }
 
-fn next(ledger: &mut Ledger, tenure: &Tenure, data: &[u8]) -> Next {
+fn next(ledger: &mut Ledger, tenure: &TenureInfo, data: &[u8]) -> Next {
     let Answer::Now(next) = ledger.next(tenure, data) else { panic!("it computes") };
     next
 }
@@ -213,8 +219,8 @@ fn a_fence_is_reserved_before_it_is_used_and_a_restart_begins_above_it() {
 #[test]
 fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
     let mut ledger = ledger();
-    let blind = 10 * SECOND;
-    let restored = Tenure { restored: Some(Restored { from: id(9), blind }), ..tenure() };
+    let time_without_token = 10 * SECOND;
+    let restored = TenureInfo { restored: Some(Restored { from: id(9), time_without_token }), ..tenure() };
     let made = next(&mut ledger, &restored, &counts(&[(12, 40)]));
     assert!(made.fence > Some(40 + 10_000_000 / MICROS_PER_TENURE));
     let document = Document::from_data(&made.data).unwrap();
@@ -222,7 +228,8 @@ fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
     assert_eq!(document.edges.len(), 1);
     let waited = next(&mut ledger, &restored, &counts(&[]));
     assert!(waited.fence > Some(10_000_000 / MICROS_PER_TENURE), "the first holder may have told nobody");
-    let just = Tenure { restored: Some(Restored { from: id(9), blind: 1200 * MILLI }), ..tenure() };
+    let just =
+        TenureInfo { restored: Some(Restored { from: id(9), time_without_token: 1200 * MILLI }), ..tenure() };
     let fresh = next(&mut ledger, &just, &counts(&[]));
     assert_eq!(fresh.fence, Some(1), "with nothing known there is nothing to jump over");
 }

@@ -48,10 +48,12 @@ fn document() -> impl Strategy<Value = Document> {
         to,
     });
     let edges = prop::collection::vec(edge, 0..60).prop_map(|edges| unite(&edges, &[]));
-    (counts, values, edges).prop_map(|(counts, values, edges)| Document {
+    let turns = prop::option::of("[0-9a-f]{32}");
+    (counts, values, edges, turns).prop_map(|(counts, values, edges, turns)| Document {
         counts,
         values,
         edges,
+        turns,
         rest: std::collections::BTreeMap::new(),
     })
 }

@@ -14,6 +14,7 @@ mod pass;
 mod rings;
 mod states;
 mod vectors;
+mod weak;
 mod world;
 
 use core::time::Duration;
@@ -52,7 +53,7 @@ fn entry(last: u8) -> NodeEntry {
     NodeEntry::new(host(10 + u32::from(last)), ip(last), PORT)
 }
 
-/// The node under test: host 11 at 127.0.0.1, and a coin that practically never falls.
+/// The node under test: host 11 at 127.0.0.1, and a random drop that practically never happens.
 fn config() -> Config {
     Config {
         addr: ip(1),

@@ -30,8 +30,8 @@ fn j_3_a_dead_leader_is_replaced() {
     let mut world = ring(4);
     world.until(SECOND, |world| world.leaders() == [2]);
     world.kill(2);
-    let took = world.until(12 * SECOND, |world| world.leaders().len() == 1);
-    assert!(took >= 10 * SECOND - SECOND, "{took:?}");
+    let took = world.until(18 * SECOND, |world| world.leaders().len() == 1);
+    assert!(took >= 15 * SECOND - SECOND, "{took:?}");
 }
 
 #[test]
@@ -74,6 +74,8 @@ fn j_9_a_split_and_its_merge_are_edges_of_the_graph() {
     world.advance(30 * SECOND);
     assert_eq!(world.leaders().len(), 2, "{}", world.picture());
     let passed_on = [sum(&world, 1), sum(&world, 3)];
+    let ids = [1, 3].map(|last| world.nodes[&last].token_id().magnitude());
+    assert_ne!(ids[0], ids[1]);
     world.cut.clear();
     world.until(400 * SECOND, |world| {
         world.nodes.values().map(Jitterbug::token_id).collect::<std::collections::BTreeSet<_>>().len() == 1
@@ -81,8 +83,15 @@ fn j_9_a_split_and_its_merge_are_edges_of_the_graph() {
     });
     world.advance(5 * SECOND);
     let document = Document::from_data(world.nodes[&1].data()).unwrap();
-    let kinds: Vec<EdgeKind> = document.edges.iter().map(|edge| edge.kind).collect();
-    assert!(kinds.contains(&EdgeKind::Restore) && kinds.contains(&EdgeKind::Merge), "{kinds:?}");
+    // The last merge joins the tokens of both halves, and its result is the token that is there.
+    let merge = document.edges.iter().rfind(|edge| edge.kind == EdgeKind::Merge).expect("the halves merged");
+    assert_eq!(merge.to, world.nodes[&1].token_id().magnitude(), "{:?}", document.edges);
+    assert!(
+        ids.contains(&merge.from) && ids.contains(&merge.to) && merge.from != merge.to,
+        "{ids:?} {merge:?}"
+    );
+    let made = document.edges.iter().filter(|edge| edge.kind == EdgeKind::Restore && ids.contains(&edge.to));
+    assert!(made.count() > 0, "at least one half restored the token: {:?}", document.edges);
     assert!(document.sum() > passed_on[0].max(passed_on[1]), "both lines are in it");
     let (text, dot) = (to_text(&document.edges), to_dot(&document.edges));
     assert!(text.contains("restored as") && text.contains("merged into"), "{text}");
@@ -104,7 +113,7 @@ fn jf_7_two_orphans_with_equal_ids_make_one_token() {
     let mut world = ring(3);
     world.until(SECOND, |world| world.leaders() == [3]);
     world.kill(3);
-    world.until(14 * SECOND, |world| world.leaders().len() == 1);
+    world.until(20 * SECOND, |world| world.leaders().len() == 1);
     world.advance(5 * SECOND);
     assert_eq!(world.leaders().len(), 1);
 }
@@ -122,10 +131,10 @@ fn jf_18_a_newcomer_joins_a_lone_leader_whatever_the_ids() {
 }
 
 #[test]
-fn jf_23_a_coin_that_always_falls_is_survived() {
+fn jf_23_a_drop_in_every_loop_is_survived() {
     let mut world = World::of(3, &Config { loose_prob_base: 1.000_001, ..config() });
     world.advance(60 * SECOND);
-    let drops: u64 = world.nodes.values().map(|node| node.counted().coin_drops).sum();
+    let drops: u64 = world.nodes.values().map(|node| node.counted().random_drops).sum();
     assert!(drops > 30, "{drops}: no livelock");
     let mut often = World::of(3, &Config { loose_prob_base: 1.5, ..config() });
     often.advance(300 * SECOND);
@@ -160,7 +169,7 @@ fn a_fence_grows_although_its_holder_died_with_it() {
         highest = highest.max(world.nodes[&holder].fence().unwrap());
         let from = world.events.len();
         world.kill(holder);
-        world.until(15 * SECOND, |world| !world.leaders().is_empty());
+        world.until(21 * SECOND, |world| !world.leaders().is_empty());
         world.advance(100 * MILLI);
         let taken: Vec<u64> = (world.events[from..].iter())
             .filter_map(|(_, event)| match event {
@@ -190,7 +199,7 @@ fn a_user_value_reaches_everybody() {
 }
 
 #[test]
-fn ja_29_two_tokens_in_one_ring_find_each_other_without_the_coin() {
+fn ja_29_two_tokens_in_one_ring_find_each_other_without_a_random_drop() {
     for size in [3, 4, 7] {
         let mut world = ring(size);
         let (one, other): (Vec<u8>, Vec<u8>) = (1..=size).partition(|last| last % 2 == 0);

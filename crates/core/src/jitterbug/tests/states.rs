@@ -4,14 +4,30 @@ use super::*;
 
 #[test]
 fn j_13_a_node_is_in_one_state_at_any_time() {
-    let mut rig = started(&config());
-    let mut seen = vec![rig.machine.state_name()];
-    for _ in 0..40 {
-        rig.advance(100 * MILLI);
-        seen.push(rig.machine.state_name());
+    let (orphan, leading, (passing, _)) = (started(&config()), leader(), passing());
+    for (mut rig, name) in [
+        (orphan, StateName::Orphan),
+        (waiter(), StateName::Waiter),
+        (leading, StateName::Leader),
+        (passing, StateName::Leader),
+    ] {
+        assert_eq!(rig.machine.state_name(), name);
+        // The sign of the answer, the status and the timers tell the same state.
+        rig.take_log();
+        hear(&mut rig, 3, &tr1(3, TokenId::MAX.magnitude())).unwrap();
+        let sent =
+            rig.log.iter().find_map(|line| line.strip_prefix("Send 0:0 to 127.0.0.3:30041 11")).unwrap();
+        let held = u32::from_str_radix(sent, 16).unwrap() < 1 << 31;
+        assert_eq!(held, name == StateName::Leader, "{name:?}: {:?}", rig.log);
+        assert_eq!(rig.machine.status(crate::Instant::ZERO).state, name);
+        let (_, timer) = crate::Machine::poll_timeout(&rig.machine).unwrap();
+        let expected: &[&str] = match name {
+            StateName::Orphan => &["token.restore"],
+            StateName::Waiter => &["token.renew"],
+            StateName::Leader => &["token.lead", "token.pause_check"],
+        };
+        assert!(expected.contains(&timer), "{name:?}: {timer}");
     }
-    seen.dedup();
-    assert_eq!(seen, [StateName::Orphan, StateName::Leader], "alone: restored once, and never in between");
 }
 
 #[test]
@@ -62,7 +78,9 @@ fn j_36_only_an_orphan_asks_what_the_token_is_doing() {
 #[test]
 fn j_109_of_two_uniform_ids_one_is_lower_half_of_the_time() {
     let mut rng = crate::rng::Rng::from_number(109, 0);
-    let mut draw = || rng.between(1, u64::from(u32::MAX >> 1));
-    let lower = (0..20_000).filter(|_| draw() <= draw()).count();
+    let ids: Vec<TokenId> = (0..20_000).map(|_| TokenId::draw(&mut rng)).collect();
+    let lower = ids.windows(2).filter(|pair| pair[0] <= pair[1]).count();
     assert!((9_700..10_300).contains(&lower), "{lower}");
+    let quarter = ids.iter().filter(|id| id.magnitude() < u32::MAX >> 3).count();
+    assert!((4_800..5_200).contains(&quarter), "uniform over 31 bits: {quarter}");
 }

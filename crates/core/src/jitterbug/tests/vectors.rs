@@ -256,11 +256,12 @@ fn j_51_the_reply_rule_compares_signed_numbers() {
         let (own, tried) = (signed(vector, "self_token_id"), signed(vector, "tr1_token_id"));
         assert_eq!(own.is_held(), vector["self_is_leader"].as_bool().unwrap());
         assert_eq!(own >= tried, vector["reply_document"].as_bool().unwrap(), "{vector}");
-        let mut restore = restore::Restore::new(tried.id(), crate::Instant::ZERO);
-        restore.heard(own);
-        let denied =
-            (0..2).find_map(|_| restore.step(crate::Instant::FAR, SECOND, 0)) == Some(restore::Step::Denied);
-        assert_eq!(denied, vector["requester_denied_by_that_reply"].as_bool().unwrap(), "{vector}");
+        let election = election::Election::new(tried.id(), crate::Instant::ZERO, 1, 1);
+        assert_eq!(
+            election.denies(own),
+            vector["requester_denied_by_that_reply"].as_bool().unwrap(),
+            "{vector}"
+        );
     }
 }
 
@@ -268,7 +269,11 @@ fn j_51_the_reply_rule_compares_signed_numbers() {
 fn j_41_two_orphans_that_compare_alike_are_not_both_granted() {
     let hazard = &vectors()["two_orphans_mixed_compare_hazard"];
     let (a, b) = (signed(&hazard["A"], "token_id"), signed(&hazard["B"], "token_id"));
-    assert!(a > b, "both compare as A does, so B is denied by A's answer and A is not by B's");
+    let denied = |tried: SignedId, answer: SignedId| {
+        // A node answers an id that it is not below; the answer denies if it is greater.
+        answer >= tried && election::Election::new(tried.id(), crate::Instant::ZERO, 1, 1).denies(answer)
+    };
+    assert_eq!((denied(a, b), denied(b, a)), (false, true), "A is granted, B is not");
 }
 
 #[test]
@@ -332,11 +337,12 @@ fn j_73_candidates_follow_the_list_from_the_own_place() {
 }
 
 #[test]
-fn j_30_the_coin_has_the_probability_of_the_vectors() {
+fn j_30_the_random_drop_has_the_probability_of_the_vectors() {
     for vector in all(&vectors(), "coin_probability") {
         let base = vector["token_loose_prob_base"].as_f64().unwrap();
-        let coin = Config { loose_prob_base: base, ..config() }.coin(vector["N"].as_u64().unwrap() as usize);
-        assert!((coin - vector["p"].as_f64().unwrap()).abs() < 1e-12, "{vector}");
+        let chance = Config { loose_prob_base: base, ..config() }
+            .drop_probability(vector["N"].as_u64().unwrap() as usize);
+        assert!((chance - vector["p"].as_f64().unwrap()).abs() < 1e-12, "{vector}");
     }
 }
 

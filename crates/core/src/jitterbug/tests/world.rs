@@ -205,6 +205,7 @@ impl World {
                 self.inputs.push_back((last, Input::Sent(stream, 0, true)));
                 self.flow(peer);
             }
+            Action::Watch { .. } => {}
             Action::Abort { stream } => self.abort(last, stream),
             Action::Store { op, request } => self.store(last, op, request),
             Action::Event(event) => self.events.push((last, event)),

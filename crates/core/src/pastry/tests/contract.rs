@@ -15,7 +15,7 @@ fn addr(last: u8) -> SocketAddr {
 }
 
 fn contact(last: u8) -> Contact {
-    Contact { id: Id::new(u128::from(last) << 120), addr: addr(last), incarnation: Incarnation(1) }
+    Contact { id: Id::new(u128::from(last) << 120), addr: addr(last), generation: Generation(1) }
 }
 
 fn bytes(message: &Message) -> Vec<u8> {
@@ -39,11 +39,11 @@ fn hello(last: u8) -> Message {
 
 fn announce() -> Message {
     let tables = TablesSent { leaf_set: vec![contact(8)], ..TablesSent::default() };
-    Message::Announce { seen: None, versions: Versions::default(), tables }
+    Message::Announce { seen: None, wants_welcome: true, versions: Versions::default(), tables }
 }
 
 fn message_to(key: u128) -> Message {
-    let body = Body::App { app: AppName::default(), ask: false, payload: b"hi".to_vec() };
+    let body = Body::App { app: AppName::default(), wants_answer: false, payload: b"hi".to_vec().into() };
     let envelope = Envelope {
         id: MessageId(9),
         attempt: 0,
@@ -51,11 +51,11 @@ fn message_to(key: u128) -> Message {
         origin: contact(5),
         ttl: 4,
         hops: 1,
-        copies: Copies::One,
-        doubted: Vec::new(),
+        to_node: false,
+        lifetime_millis: 1000,
         body,
     };
-    Message::Route { transmission: 3, sent: None, envelope }
+    Message::Route { transmission: 3, envelope }
 }
 
 struct Routing;
@@ -64,7 +64,16 @@ impl Subject for Routing {
     type M = Pastry;
 
     fn machine(&self) -> Pastry {
-        Pastry::new(Config { id: Id::new(0x10 << 120), bind: addr(1), ..small() }, [7; 32]).unwrap()
+        Pastry::new(
+            Config {
+                id: Id::new(0x10 << 120),
+                bind: addr(1),
+                applications: vec![AppName::default()],
+                ..small()
+            },
+            [7; 32],
+        )
+        .unwrap()
     }
 
     fn live(&self, rig: &mut Rig<Pastry>) {
@@ -78,20 +87,21 @@ impl Subject for Routing {
         }
         rig.advance(SECOND / 10);
         let key = contact(5).id;
-        rig.command(Command::Route { app: AppName::default(), key, payload: vec![1], retries: 1 });
-        rig.command(Command::Ask {
+        rig.command(Command::route(AppName::default(), key, vec![1]));
+        rig.command(Command::Route {
             app: AppName::default(),
             key: Id::new(0x10 << 120),
             payload: vec![1],
-            retries: 0,
+            once: true,
+            wants_answer: true,
+            deadline: None,
         });
         rig.command(Command::Tables);
     }
 
     fn datagrams(&self) -> Vec<(SocketId, SocketAddr, Vec<u8>)> {
         let ping = Message::Ping { ring: ring(), nonce: 5, from: contact(5) };
-        let pong =
-            Message::Pong { ring: ring(), nonce: 5, from: contact(5), leaf_set_version: 1, clock: Clock(7) };
+        let pong = Message::Pong { ring: ring(), nonce: 5, from: contact(5), leaf_set_version: 1 };
         [ping, pong].map(|message| (UDP, addr(5), bytes(&message))).to_vec()
     }
 
@@ -143,7 +153,7 @@ fn another_ring_is_refused_on_streams_and_in_datagrams() {
 }
 
 #[test]
-fn whoever_does_not_greet_first_is_refused() {
+fn a_connection_without_a_greeting_is_refused() {
     let mut rig = started();
     let stream = accept(&mut rig, 1);
     assert!(rig.stream(stream, StreamEvent::Data(&frame(&Message::Exit))).is_err());
@@ -162,14 +172,10 @@ fn rows_cells_and_versions_that_cannot_be_do_no_harm() {
             token: 1,
             wanted: Wanted { rows: u128::MAX, cell: Some((99, 200)), ..Wanted::default() },
         },
-        Message::Announce { seen: Some(absurd), versions: absurd, tables },
+        Message::Announce { seen: Some(absurd), wants_welcome: true, versions: absurd, tables },
         Message::Welcome { versions: absurd },
-        Message::Ack {
-            clock: Clock(u64::MAX),
-            transmissions: vec![0, u64::MAX],
-            delivered: vec![MessageId(0)],
-        },
-        Message::Receipt { id: MessageId(1), outcome: Outcome::Unknown, hops: 255, path: vec![] },
+        Message::Ack { transmissions: vec![0, u64::MAX], delivered: vec![MessageId(0)] },
+        Message::Receipt { id: MessageId(1), attempt: u16::MAX, hops: 255, report: Report::Lost },
     ];
     for message in said {
         rig.stream(stream, StreamEvent::Data(&frame(&message))).unwrap();
@@ -195,15 +201,16 @@ fn who_names_a_thousand_nodes_does_not_fill_our_tables() {
     let invented = |n: u16| Contact {
         id: Id::new(u128::from(n) << 112 | 7),
         addr: SocketAddr::from(([10, 9, (n >> 8) as u8, n as u8], PORT)),
-        incarnation: Incarnation(1),
+        generation: Generation(1),
     };
     for start in (0..60_000u16).step_by(200) {
         let leaf_set = (start..start + 200).map(invented).collect();
         let tables = TablesSent { leaf_set, ..TablesSent::default() };
-        let message = Message::Announce { seen: None, versions: Versions::default(), tables };
+        let message =
+            Message::Announce { seen: None, wants_welcome: true, versions: Versions::default(), tables };
         rig.stream(stream, StreamEvent::Data(&frame(&message))).unwrap();
     }
-    assert!(rig.machine.counted().candidates_dropped > 0, "more waited than may");
+    assert!(rig.machine.counted().probes_dropped > 0, "more waited than may");
     rig.advance(600 * SECOND);
     let members: Vec<Id> = rig.machine.leaf_set().members().collect();
     assert!(members.iter().all(|id| *id == contact(5).id), "nobody of them ever answered: {members:?}");

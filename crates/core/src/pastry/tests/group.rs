@@ -5,17 +5,29 @@ use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use crate::pastry::{Command, Config, Event, Pastry, Reply, TCP, UDP};
+use crate::pastry::{
+    AppName, Application, Command, Config, Event, Passing, Pastry, Reply, TCP, UDP, Verdict,
+};
 use crate::ring::Side;
 use crate::{
     Action, Bound, CloseReason, Id, Instant, Machine, Now, Queue, RequestId, Rng, StoreOp, StoreReply,
     StoreResult, StreamEvent, StreamId, Wall,
 };
 
+/// Accepts every message that wants no answer.
+pub(super) struct Accepts;
+
+impl Application for Accepts {
+    fn deliver(&self, arrived: &Passing<'_>) -> Option<Verdict> {
+        (!arrived.wants_answer).then_some(Verdict::Accept)
+    }
+}
+
 /// What is under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Parcel {
+enum Packet {
     Datagram { from: SocketAddr, bytes: Vec<u8> },
     Accept { stream: StreamId, from: SocketAddr },
     Connected { stream: StreamId },
@@ -45,7 +57,7 @@ type Filter = Box<dyn FnMut(usize, usize, &[u8]) -> bool>;
 pub(super) struct Group {
     pub(super) now: Instant,
     pub(super) members: Vec<Member>,
-    parcels: BinaryHeap<Reverse<(Instant, u64, usize, Parcel)>>,
+    packets: BinaryHeap<Reverse<(Instant, u64, usize, Packet)>>,
     wakes: BinaryHeap<Reverse<(Instant, usize)>>,
     order: u64,
     requests: u64,
@@ -68,7 +80,7 @@ impl Group {
         Self {
             now: Instant::from_micros(1_000_000),
             members: Vec::new(),
-            parcels: BinaryHeap::new(),
+            packets: BinaryHeap::new(),
             wakes: BinaryHeap::new(),
             order: 0,
             requests: 0,
@@ -104,7 +116,10 @@ impl Group {
 
     /// Starts a node at its own address, with everything else as configured.
     pub(super) fn start(&mut self, config: Config) -> usize {
-        self.start_machine(|bind, seed| Pastry::new(Config { bind, ..config }, seed).unwrap())
+        self.start_machine(|bind, seed| {
+            let pastry = Pastry::new(Config { bind, ..config }, seed).unwrap();
+            pastry.with_application(AppName::default(), Arc::new(Accepts))
+        })
     }
 
     pub(super) fn start_machine(&mut self, make: impl FnOnce(SocketAddr, [u8; 32]) -> Pastry) -> usize {
@@ -120,7 +135,11 @@ impl Group {
             events: Vec::new(),
             replies: Vec::new(),
         });
-        let bound = Bound { sockets: vec![(UDP, addr(index))], listeners: vec![(TCP, addr(index))] };
+        let bound = Bound {
+            sockets: vec![(UDP, addr(index))],
+            listeners: vec![(TCP, addr(index))],
+            ..Bound::default()
+        };
         let now = self.time();
         let member = &mut self.members[index];
         member.pastry.handle_start(now, &bound, &mut member.queue.outbox());
@@ -168,13 +187,13 @@ impl Group {
     pub(super) fn run(&mut self, by: Duration) {
         let until = self.now + by;
         loop {
-            let parcel = self.parcels.peek().map(|Reverse((at, ..))| *at);
+            let packet = self.packets.peek().map(|Reverse((at, ..))| *at);
             let wake = self.wakes.peek().map(|Reverse((at, _))| *at);
-            let Some(at) = parcel.into_iter().chain(wake).min().filter(|at| *at <= until) else { break };
+            let Some(at) = packet.into_iter().chain(wake).min().filter(|at| *at <= until) else { break };
             self.now = self.now.max(at);
-            if parcel == Some(at) {
-                let Some(Reverse((_, _, to, parcel))) = self.parcels.pop() else { break };
-                self.deliver(to, parcel);
+            if packet == Some(at) {
+                let Some(Reverse((_, _, to, packet))) = self.packets.pop() else { break };
+                self.deliver(to, packet);
             } else {
                 let Some(Reverse((_, index))) = self.wakes.pop() else { break };
                 self.wake(index);
@@ -200,7 +219,7 @@ impl Group {
             let own = member.pastry.own().id;
             let leaf_set = member.pastry.leaf_set();
             let at = ids.binary_search(&own).unwrap();
-            let side_max = member.pastry.config.side_max().min(ids.len() - 1);
+            let side_max = member.pastry.lower.env.config().side_max().min(ids.len() - 1);
             let ahead: Vec<Id> = (1..=side_max).map(|n| ids[(at + n) % ids.len()]).collect();
             let behind: Vec<Id> = (1..=side_max).map(|n| ids[(at + ids.len() - n) % ids.len()]).collect();
             assert_eq!(leaf_set.side(Side::Clockwise), ahead, "clockwise of {own:?}");
@@ -222,34 +241,34 @@ impl Group {
         self.carry_out(index);
     }
 
-    fn deliver(&mut self, to: usize, parcel: Parcel) {
+    fn deliver(&mut self, to: usize, packet: Packet) {
         let now = self.time();
         let member = &mut self.members[to];
         if !member.alive {
             return;
         }
         let out = &mut member.queue.outbox();
-        match parcel {
-            Parcel::Datagram { from, bytes } => {
+        match packet {
+            Packet::Datagram { from, bytes } => {
                 let _ = member.pastry.handle_datagram(now, UDP, from, &bytes, out);
             }
-            Parcel::Accept { stream, from } => {
+            Packet::Accept { stream, from } => {
                 let event = StreamEvent::Accepted { listener: TCP, from, local: addr(to) };
                 let _ = member.pastry.handle_stream(now, stream, event, out);
             }
             other => {
                 let (stream, event) = match &other {
-                    Parcel::Connected { stream } => (*stream, StreamEvent::Connected { local: addr(to) }),
-                    Parcel::Data { stream, bytes } => (*stream, StreamEvent::Data(bytes)),
-                    Parcel::Sent { stream, bytes } => {
+                    Packet::Connected { stream } => (*stream, StreamEvent::Connected { local: addr(to) }),
+                    Packet::Data { stream, bytes } => (*stream, StreamEvent::Data(bytes)),
+                    Packet::Sent { stream, bytes } => {
                         (*stream, StreamEvent::Sent { bytes: *bytes, fin: false })
                     }
-                    Parcel::Finished { stream } => (*stream, StreamEvent::Finished),
-                    Parcel::Closed { stream, done } => {
+                    Packet::Finished { stream } => (*stream, StreamEvent::Finished),
+                    Packet::Closed { stream, done } => {
                         let reason = if *done { CloseReason::Done } else { CloseReason::Reset };
                         (*stream, StreamEvent::Closed(reason))
                     }
-                    Parcel::Datagram { .. } | Parcel::Accept { .. } => unreachable!("handled above"),
+                    Packet::Datagram { .. } | Packet::Accept { .. } => unreachable!("handled above"),
                 };
                 if member.streams.contains_key(&stream) {
                     if matches!(event, StreamEvent::Closed(_)) {
@@ -262,25 +281,25 @@ impl Group {
         self.carry_out(to);
     }
 
-    fn put(&mut self, at: Instant, to: usize, parcel: Parcel) {
+    fn put(&mut self, at: Instant, to: usize, packet: Packet) {
         self.order += 1;
-        self.parcels.push(Reverse((at, self.order, to, parcel)));
+        self.packets.push(Reverse((at, self.order, to, packet)));
     }
 
     fn carry_out(&mut self, index: usize) {
         loop {
-            let mut parcels = Vec::new();
+            let mut packets = Vec::new();
             let mut stored = Vec::new();
             let member = &mut self.members[index];
             while let Some(action) = member.queue.next() {
                 match action {
-                    Action::Send { to, bytes, .. } => parcels.push((to, None, Out::Datagram(bytes.to_vec()))),
-                    Action::Open { stream, to, .. } => parcels.push((to, Some(stream), Out::Open)),
+                    Action::Send { to, bytes, .. } => packets.push((to, None, Out::Datagram(bytes.to_vec()))),
+                    Action::Open { stream, to, .. } => packets.push((to, Some(stream), Out::Open)),
                     Action::Write { stream, bytes } => {
-                        parcels.push((addr(0), Some(stream), Out::Write(bytes.to_vec())));
+                        packets.push((addr(0), Some(stream), Out::Write(bytes.to_vec())));
                     }
-                    Action::Finish { stream } => parcels.push((addr(0), Some(stream), Out::Finish)),
-                    Action::Abort { stream } => parcels.push((addr(0), Some(stream), Out::Abort)),
+                    Action::Finish { stream } => packets.push((addr(0), Some(stream), Out::Finish)),
+                    Action::Abort { stream } => packets.push((addr(0), Some(stream), Out::Abort)),
                     Action::Store { op, request } => {
                         if let StoreOp::Write { batch, .. } = &request {
                             member.disk = batch
@@ -292,10 +311,10 @@ impl Group {
                     }
                     Action::Event(event) => member.events.push(event),
                     Action::Reply(request, reply) => member.replies.push((request.0, reply)),
-                    Action::Read { .. } | Action::Broadcast { .. } => {}
+                    Action::Read { .. } | Action::Watch { .. } | Action::Broadcast { .. } => {}
                 }
             }
-            for (to, stream, out) in parcels {
+            for (to, stream, out) in packets {
                 self.carry(index, to, stream, out);
             }
             if stored.is_empty() {
@@ -314,6 +333,15 @@ impl Group {
         }
     }
 
+    /// When what one node sends to another now arrives.
+    fn arrives(&self, from: usize, to: usize) -> Instant {
+        let at = self.now + (self.latency)(from, to);
+        match self.stalled {
+            Some((one, other, until)) if (one, other) == (from, to) => at.max(until),
+            _ => at,
+        }
+    }
+
     fn carry(&mut self, index: usize, to: SocketAddr, stream: Option<StreamId>, out: Out) {
         let other_of =
             |group: &Self| stream.and_then(|stream| group.members[index].streams.get(&stream).copied());
@@ -322,13 +350,8 @@ impl Group {
                 self.datagrams += 1;
                 let Some(peer) = (0..self.members.len()).find(|&at| addr(at) == to) else { return };
                 if (self.passes)(index, peer, &bytes) {
-                    let mut at = self.now + (self.latency)(index, peer);
-                    if let Some((from, to, until)) = self.stalled
-                        && (from, to) == (index, peer)
-                    {
-                        at = at.max(until);
-                    }
-                    self.put(at, peer, Parcel::Datagram { from: addr(index), bytes });
+                    let at = self.arrives(index, peer);
+                    self.put(at, peer, Packet::Datagram { from: addr(index), bytes });
                 }
             }
             (Out::Open, Some(stream)) => {
@@ -341,33 +364,33 @@ impl Group {
                 self.members[index].streams.insert(stream, (peer, theirs));
                 self.members[peer].streams.insert(theirs, (index, stream));
                 let latency = (self.latency)(index, peer);
-                self.put(self.now + latency, peer, Parcel::Accept { stream: theirs, from: addr(index) });
-                self.put(self.now + latency * 2, index, Parcel::Connected { stream });
+                self.put(self.now + latency, peer, Packet::Accept { stream: theirs, from: addr(index) });
+                self.put(self.now + latency * 2, index, Packet::Connected { stream });
             }
             (Out::Write(bytes), Some(stream)) => {
-                self.put(self.now, index, Parcel::Sent { stream, bytes: bytes.len() });
+                self.put(self.now, index, Packet::Sent { stream, bytes: bytes.len() });
                 let Some((peer, theirs)) = other_of(self) else { return };
                 self.frames += 1;
                 if (self.passes)(index, peer, &bytes) {
-                    let at = self.now + (self.latency)(index, peer);
-                    self.put(at, peer, Parcel::Data { stream: theirs, bytes });
+                    let at = self.arrives(index, peer);
+                    self.put(at, peer, Packet::Data { stream: theirs, bytes });
                 }
             }
             (Out::Finish, Some(_)) => {
                 let Some((peer, theirs)) = other_of(self) else { return };
                 let at = self.now + (self.latency)(index, peer);
-                self.put(at, peer, Parcel::Finished { stream: theirs });
+                self.put(at, peer, Packet::Finished { stream: theirs });
                 self.put(
                     at + (self.latency)(index, peer) * 2,
                     peer,
-                    Parcel::Closed { stream: theirs, done: true },
+                    Packet::Closed { stream: theirs, done: true },
                 );
             }
             (Out::Abort, Some(stream)) => {
                 let Some((peer, theirs)) = other_of(self) else { return };
                 self.members[index].streams.remove(&stream);
                 let at = self.now + (self.latency)(index, peer);
-                self.put(at, peer, Parcel::Closed { stream: theirs, done: false });
+                self.put(at, peer, Packet::Closed { stream: theirs, done: false });
             }
             (_, None) => {}
         }

@@ -18,7 +18,7 @@ pub(super) struct Joiner {
 }
 
 pub(super) fn contact(number: u128, index: usize) -> Contact {
-    Contact { id: Id::new(number), addr: addr(index), incarnation: Incarnation(1) }
+    Contact { id: Id::new(number), addr: addr(index), generation: Generation(1) }
 }
 
 fn frame(message: &Message) -> Vec<u8> {
@@ -62,7 +62,8 @@ impl Joiner {
         let bytes = log.iter().filter_map(|line| {
             let last = line.rsplit(' ').next()?;
             if line.starts_with("Write ") {
-                Some(hex(last)[4..].to_vec())
+                // A frame of the pool's own, a ping or a pong, begins with 0xc0.
+                Some(hex(last)).filter(|bytes| bytes[0] < 0xc0).map(|bytes| bytes[4..].to_vec())
             } else {
                 line.starts_with("Send ").then(|| hex(last))
             }
@@ -88,14 +89,8 @@ impl Joiner {
         for message in said {
             let Message::Ping { ring, nonce, .. } = message else { continue };
             for from in alive {
-                let pong = Message::Pong {
-                    ring: *ring,
-                    nonce: *nonce,
-                    from: *from,
-                    leaf_set_version: 0,
-                    clock: Clock(1),
-                };
-                let asked = self.rig.machine.probes.get(*nonce).is_some_and(|probe| probe.contact == *from);
+                let pong = Message::Pong { ring: *ring, nonce: *nonce, from: *from, leaf_set_version: 0 };
+                let asked = self.rig.machine.lower.prober.is_probing(*nonce, from);
                 if asked {
                     self.datagram(from.addr, &pong);
                     answered += 1;
@@ -182,12 +177,12 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
             origin: joiner,
             ttl: 9,
             hops,
-            copies: Copies::Many,
-            doubted: Vec::new(),
+            to_node: false,
+            lifetime_millis: 1000,
             body: Body::Join,
         };
         let mut by_hand = Joiner { rig, streams: 1_000_000 };
-        by_hand.hear(contact(1, 101), &[Message::Route { transmission: 1, sent: None, envelope }]);
+        by_hand.hear(contact(1, 101), &[Message::Route { transmission: 1, envelope }]);
         let said = by_hand.said();
         let mut states = said.into_iter().filter_map(|message| match message {
             Message::State { about: About::Join { hop, last, .. }, tables, .. } => Some((hop, last, tables)),
@@ -220,7 +215,7 @@ fn p_32_named_nodes_are_measured_before_they_get_a_place() {
     let tables = TablesSent { routing_table: vec![dead], ..TablesSent::default() };
     joiner.said();
     joiner.hear(contact(0x1 << 124, 1), &[report(id, 0, true, tables)]);
-    assert!(!joiner.rig.machine.probes.is_pending(dead.id), "it was asked in vain just now");
+    assert!(!joiner.rig.machine.lower.prober.is_pending(dead.id), "it was asked in vain just now");
 }
 
 #[test]
@@ -273,7 +268,7 @@ fn p_35_stragglers_get_twice_the_network_timeout() {
     joiner.hear(last, &[report(id, 1, true, TablesSent::default())]);
     let said = joiner.said();
     joiner.answer_probes(&said, &[last]);
-    let limit = joiner.rig.machine.config.network_timeout * 2;
+    let limit = joiner.rig.machine.lower.env.config().network_timeout * 2;
     joiner.rig.advance(limit - SECOND / 10);
     assert!(!joiner.said().iter().any(|message| matches!(message, Message::Announce { .. })));
     joiner.rig.advance(SECOND / 5);
@@ -344,12 +339,16 @@ fn p_37_warnings_without_end_do_not_make_a_storm() {
 #[test]
 fn p_37_whoever_has_changed_since_warns() {
     let mut host = Joiner::new(Config { id: Id::new(0x5000 << 112), ..small() });
-    let announce =
-        |seen| Message::Announce { seen, versions: Versions::default(), tables: TablesSent::default() };
+    let announce = |seen| Message::Announce {
+        seen,
+        wants_welcome: true,
+        versions: Versions::default(),
+        tables: TablesSent::default(),
+    };
     host.hear(contact(1, 1), &[announce(None)]);
     let welcomed = |said: Vec<Message>| said.iter().any(|message| matches!(message, Message::Welcome { .. }));
     assert!(welcomed(host.said()), "nothing was seen: no race");
-    let current = host.rig.machine.versions();
+    let current = host.rig.machine.lower.tables.versions();
     host.hear(contact(2, 2), &[announce(Some(current))]);
     assert!(welcomed(host.said()), "all was seen");
     host.hear(contact(3, 3), &[announce(Some(current))]);
@@ -366,9 +365,12 @@ fn p_38_whoever_gets_an_announcement_considers_the_joiner_and_whom_it_names() {
     let mut host = Joiner::new(Config { id: Id::new(0x5000 << 112), ..small() });
     let (joiner, named) = (contact(0x6 << 124, 1), contact(0x7 << 124, 2));
     let tables = TablesSent { routing_table: vec![named], ..TablesSent::default() };
-    host.hear(joiner, &[Message::Announce { seen: None, versions: Versions::default(), tables }]);
+    host.hear(
+        joiner,
+        &[Message::Announce { seen: None, wants_welcome: true, versions: Versions::default(), tables }],
+    );
     assert!(host.rig.machine.leaf_set().contains(joiner.id));
-    assert!(!host.rig.machine.leaf_set().contains(named.id), "hearsay");
+    assert!(!host.rig.machine.leaf_set().contains(named.id), "a contact that others named");
     let said = host.said();
     host.answer_probes(&said, &[named, joiner]);
     assert!(
@@ -468,13 +470,11 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
         origin: other,
         ttl: 9,
         hops: 1,
-        copies: Copies::One,
-        doubted: Vec::new(),
-        body: Body::App { app: AppName::default(), ask: false, payload: b"early".to_vec() },
+        to_node: false,
+        lifetime_millis: 10_000,
+        body: Body::App { app: AppName::default(), wants_answer: false, payload: b"early".to_vec().into() },
     };
-    let clock = Pastry::clock(joiner.rig.now);
-    let sent = Some(Sent { clock, patience_micros: 1_000_000, age_micros: 0 });
-    joiner.hear(other, &[Message::Route { transmission: 3, sent, envelope }]);
+    joiner.hear(other, &[Message::Route { transmission: 3, envelope }]);
     let log = joiner.rig.log.join("\n");
     assert!(!log.contains("Delivered"), "PA-19: forwarded if need be, not delivered");
     joiner.hear(other, &[Message::Welcome { versions: Versions::default() }]);
@@ -508,6 +508,6 @@ fn a_node_that_waits_joins_through_who_makes_itself_known() {
     joiner.said();
     let somebody = contact(77, 9);
     let (tables, versions) = (TablesSent::default(), Versions::default());
-    joiner.hear(somebody, &[Message::Announce { seen: None, versions, tables }]);
+    joiner.hear(somebody, &[Message::Announce { seen: None, wants_welcome: true, versions, tables }]);
     joiner.join_message();
 }

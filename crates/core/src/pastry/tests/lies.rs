@@ -11,7 +11,7 @@ const OWN: u128 = 0x5000 << 112;
 
 fn announce(leaf_set: Vec<Contact>) -> Message {
     let tables = TablesSent { leaf_set, ..TablesSent::default() };
-    Message::Announce { seen: None, versions: Versions::default(), tables }
+    Message::Announce { seen: None, wants_welcome: true, versions: Versions::default(), tables }
 }
 
 /// A node that knows another one, which answers, and a liar.
@@ -29,9 +29,9 @@ fn knowing() -> (Joiner, Contact, Contact) {
 #[test]
 fn who_names_a_later_life_of_a_node_where_nobody_is_does_not_evict_it() {
     let (mut host, honest, liar) = knowing();
-    let invented = Contact { addr: addr(50), incarnation: Incarnation(99), ..honest };
+    let invented = Contact { addr: addr(50), generation: Generation(99), ..honest };
     host.hear(liar, &[announce(vec![invented])]);
-    assert!(host.rig.machine.probes.is_pending(honest.id), "it is looked for there");
+    assert!(host.rig.machine.lower.prober.is_pending(honest.id), "it is looked for there");
     for _ in 0..40 {
         let said = host.said();
         host.answer_probes(&said, &[honest, liar]);
@@ -42,7 +42,7 @@ fn who_names_a_later_life_of_a_node_where_nobody_is_does_not_evict_it() {
 }
 
 #[test]
-fn who_answers_in_the_name_of_another_address_does_not_get_it_a_seat() {
+fn an_answer_in_the_name_of_another_address_gives_it_no_entry() {
     let (mut host, _, liar) = knowing();
     let candidate = contact(OWN + 5, 3);
     host.hear(liar, &[announce(vec![candidate])]);
@@ -53,8 +53,7 @@ fn who_answers_in_the_name_of_another_address_does_not_get_it_a_seat() {
     let nonce = nonce.expect("the candidate is asked");
     // It answers, and says that it lives where somebody else does.
     let from = Contact { addr: addr(60), ..candidate };
-    let pong =
-        Message::Pong { ring: RingTag::new("annulus"), nonce, from, leaf_set_version: 0, clock: Clock(1) };
+    let pong = Message::Pong { ring: RingTag::new("annulus"), nonce, from, leaf_set_version: 0 };
     host.datagram(candidate.addr, &pong);
     assert_eq!(host.rig.machine.contact(candidate.id), Some(candidate), "it is where it answered");
 }
@@ -68,7 +67,7 @@ fn who_reports_to_a_joiner_from_elsewhere_is_asked_first() {
     let state = Message::State { about, versions: Versions::default(), tables: TablesSent::default() };
     joiner.hear_from(real.addr, claimed, &[state]);
     assert!(!joiner.rig.machine.leaf_set().contains(claimed.id), "it did not come from that machine");
-    assert!(joiner.rig.machine.probes.is_pending(claimed.id));
+    assert!(joiner.rig.machine.lower.prober.is_pending(claimed.id));
 }
 
 #[test]
@@ -89,20 +88,18 @@ fn an_id_that_lives_is_not_taken_over_by_an_announcement() {
 
 /// A flood of invented nodes, all nearer to us than anybody, hides no death.
 #[test]
-fn who_invents_nodes_does_not_keep_a_dead_one_in_its_seat() {
+fn invented_nodes_do_not_keep_a_dead_one_in_the_tables() {
     let (mut host, honest, liar) = knowing();
     let invented = |round: u128| -> Vec<Contact> {
         (0..100).map(|at| contact(OWN + 1000 + round * 100 + at, 200 + at as usize)).collect()
     };
-    let config = &mut host.rig.machine.config;
-    (config.probes_max, config.candidates_max) = (4, 50);
-    host.rig.machine.probes = probes::Probes::new(7, 4, 50);
+    host.rig.machine.lower.prober = prober::Prober::new(4, 50, 2 * SECOND);
     for round in 0..4 {
         host.hear(liar, &[announce(invented(round))]);
     }
-    assert!(host.rig.machine.counted().candidates_dropped > 100, "what is too much is counted");
+    assert!(host.rig.machine.counted().probes_dropped > 100, "what is too much is counted");
     // Messages to it are not acknowledged; neither are probes.
-    let request = Command::Route { app: AppName::default(), key: honest.id, payload: vec![1], retries: 0 };
+    let request = Command::route(AppName::default(), honest.id, vec![1]);
     host.rig.command(request);
     for round in 4..24 {
         let said = host.said();
@@ -114,98 +111,97 @@ fn who_invents_nodes_does_not_keep_a_dead_one_in_its_seat() {
     assert_eq!(host.rig.machine.contact(liar.id), Some(liar));
 }
 
-/// The number of the message that was sent last.
-fn last_number(host: &mut Joiner) -> MessageId {
-    let said = host.said();
-    let number = said.iter().rev().find_map(|message| match message {
-        Message::Route { envelope, .. } => Some(envelope.id),
-        _ => None,
-    });
-    number.expect("a message was sent")
-}
-
 /// What a request was told.
 fn replies(host: &mut Joiner) -> Vec<String> {
     host.rig.take_log().into_iter().filter(|line| line.starts_with("Reply ")).collect()
 }
 
+/// The numbers of the transmission and of the message that were sent last.
+fn last_transmission(host: &mut Joiner) -> (u64, MessageId) {
+    let said = host.said();
+    let number = said.iter().rev().find_map(|message| match message {
+        Message::Route { transmission, envelope } => Some((*transmission, envelope.id)),
+        _ => None,
+    });
+    number.expect("a message was sent")
+}
+
 #[test]
-fn only_who_carried_a_message_knows_its_number() {
+fn numbers_of_messages_and_transmissions_cannot_be_predicted() {
     let (mut host, honest, _) = knowing();
-    let command = Command::Route { app: AppName::default(), key: honest.id, payload: vec![1], retries: 0 };
+    let command = Command::route(AppName::default(), honest.id, vec![1]);
     let numbers = [0; 8].map(|_| {
         host.rig.command(command.clone());
-        last_number(&mut host).0 >> 64
+        let (transmission, id) = last_transmission(&mut host);
+        (transmission >> 32, id.0 >> 20)
     });
-    let mut different = numbers.to_vec();
-    different.sort_unstable();
-    different.dedup();
-    assert_eq!(different.len(), 8);
-    assert!(
-        numbers.windows(3).any(|three| three[1].wrapping_sub(three[0]) != three[2].wrapping_sub(three[1]))
-    );
+    let steps = |number: fn((u64, u128)) -> u128| -> std::collections::BTreeSet<u128> {
+        numbers.windows(2).map(|two| number(two[1]).wrapping_sub(number(two[0]))).collect()
+    };
+    assert_eq!(steps(|(transmission, _)| transmission.into()).len(), 7, "no step is like another");
+    assert_eq!(steps(|(_, id)| id).len(), 7);
 }
 
 #[test]
-fn a_delivery_is_told_by_who_got_the_message() {
+fn only_the_node_that_got_a_message_acknowledges_and_confirms_it() {
     let (mut host, honest, liar) = knowing();
-    let command = Command::Route { app: AppName::default(), key: honest.id, payload: vec![1], retries: 0 };
-    host.rig.command(command);
-    let id = last_number(&mut host);
+    host.rig.command(Command::route(AppName::default(), honest.id, vec![1]));
+    let (transmission, id) = last_transmission(&mut host);
     let refused = host.rig.machine.counted().refused;
-    let ack = Message::Ack { clock: Clock(2), transmissions: Vec::new(), delivered: vec![id] };
-    let answer = |from| Message::Answer { id, hops: 1, from, payload: b"a lie".to_vec() };
-    let path = vec![PathStep { contact: honest, rtt_micros: None }];
-    let trace = Message::Receipt { id, outcome: Outcome::Delivered { by: liar }, hops: 1, path };
-    host.hear(liar, &[ack.clone(), answer(liar), trace]);
-    assert_eq!(replies(&mut host), Vec::<String>::new(), "it was not sent there, and is no question");
-    assert_eq!(host.rig.machine.counted().refused - refused, 3);
+    let ack = Message::Ack { transmissions: vec![transmission], delivered: vec![id] };
+    let nack = Message::Nack { transmission };
+    let traced = Report::Traced { path: vec![PathStep { contact: honest, rtt_micros: None }] };
+    let trace = Message::Receipt { id, attempt: 0, hops: 1, report: traced };
+    host.hear(liar, &[ack.clone(), nack.clone(), trace]);
+    assert_eq!(replies(&mut host), Vec::<String>::new(), "it was not sent there, and is no trace");
+    // Another machine claims to be the node.
+    host.hear_from(liar.addr, honest, &[ack.clone(), nack]);
+    assert_eq!(replies(&mut host), Vec::<String>::new(), "the connection does not prove the address");
+    assert_eq!(host.rig.machine.counted().refused - refused, 4);
     host.hear(honest, &[ack]);
     let told = replies(&mut host);
     assert!(told.len() == 1 && told[0].contains("Delivered"), "{told:?}");
 }
 
 #[test]
-fn an_acknowledgement_that_comes_after_the_message_went_another_way_still_counts() {
-    let (mut host, honest, liar) = knowing();
-    // Not the owner's key, so that there is another way; it may be repeated.
-    let key = Id::new(OWN + 9);
-    let command = Command::Route { app: AppName::default(), key, payload: vec![1], retries: 1 };
-    host.rig.command(command);
-    let id = last_number(&mut host);
-    assert_eq!(host.rig.machine.sendings.was_sent_to(id, honest.id), Some(true));
-    host.rig.machine.sendings.sent(id, liar.id);
+fn pd_10_a_message_sent_once_is_sent_again_if_the_next_node_certainly_did_not_take_it() {
+    let (mut host, honest, _) = knowing();
+    let (app, payload) = (AppName::default(), vec![1]);
+    let (wants_answer, deadline) = (false, None);
+    host.rig.command(Command::Route { app, key: honest.id, payload, once: true, wants_answer, deadline });
+    let (transmission, id) = last_transmission(&mut host);
+    host.hear(honest, &[Message::Nack { transmission }]);
+    let said = host.said();
+    let probe = said.iter().find_map(|message| match *message {
+        Message::Ping { ring, nonce, .. } => Some((ring, nonce)),
+        _ => None,
+    });
+    let (ring, nonce) = probe.expect("the node is probed first");
+    host.hear(honest, &[Message::Pong { ring, nonce, from: honest, leaf_set_version: 0 }]);
+    let (again, same) = last_transmission(&mut host);
+    assert!(again != transmission && same == id);
+}
+
+#[test]
+fn a_late_receipt_of_an_earlier_attempt_still_counts() {
+    let (mut host, honest, _) = knowing();
+    host.rig.command(Command::route(AppName::default(), honest.id, vec![1]));
+    let (_, id) = last_transmission(&mut host);
+    host.rig.advance(SECOND);
     host.rig.take_log();
-    host.hear(honest, &[Message::Ack { clock: Clock(2), transmissions: Vec::new(), delivered: vec![id] }]);
+    let receipt = |attempt, report| Message::Receipt { id, attempt, hops: 1, report };
+    host.hear(honest, &[receipt(0, Report::Failed { why: Failure::Stopped })]);
+    assert_eq!(replies(&mut host), Vec::<String>::new(), "a later attempt may do better");
+    host.hear(honest, &[receipt(0, Report::Delivered { answer: None })]);
     let told = replies(&mut host);
     assert!(told.len() == 1 && told[0].contains("Delivered"), "{told:?}");
-}
-
-#[test]
-fn a_question_ends_by_the_answer_of_who_speaks() {
-    let (mut host, honest, liar) = knowing();
-    let command = Command::Ask { app: AppName::default(), key: honest.id, payload: vec![1], retries: 0 };
-    host.rig.command(command);
-    let id = last_number(&mut host);
-    let refused = host.rig.machine.counted().refused;
-    let answer = Message::Answer { id, hops: 1, from: honest, payload: b"yes".to_vec() };
-    let outcome = Outcome::Delivered { by: honest };
-    let receipt = Message::Receipt { id, outcome, hops: 1, path: Vec::new() };
-    let ack = Message::Ack { clock: Clock(2), transmissions: Vec::new(), delivered: vec![id] };
-    host.hear(liar, &[answer.clone(), receipt]);
-    host.hear(honest, &[ack]);
-    assert_eq!(replies(&mut host), Vec::<String>::new());
-    assert_eq!(host.rig.machine.counted().refused - refused, 3);
-    host.hear(honest, &[answer]);
-    let told = replies(&mut host);
-    assert!(told.len() == 1 && told[0].contains("Answered"), "{told:?}");
 }
 
 /// PA-14: it has a place because it spoke, and loses it because it does not answer, whatever else there is to ask.
 #[test]
 fn who_announces_itself_and_never_answers_is_not_kept() {
     let (mut host, honest, liar) = knowing();
-    host.rig.machine.probes = probes::Probes::new(7, 4, 50);
+    host.rig.machine.lower.prober = prober::Prober::new(4, 50, 2 * SECOND);
     let mute = contact(OWN + 20, 3);
     for round in 0..14 {
         let invented: Vec<Contact> =

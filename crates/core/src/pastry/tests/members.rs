@@ -69,7 +69,7 @@ fn two_rings_become_one_when_members_names_each_to_the_other() {
 }
 
 #[test]
-fn a_failed_member_loses_its_seats_and_they_are_filled_anew() {
+fn a_failed_member_loses_its_entries_and_they_are_filled_anew() {
     let mut group = Group::ring(30, 34, &fed());
     let lost = id(&group, 5);
     group.kill(5);
@@ -128,10 +128,12 @@ fn a_message_to_a_suspected_owner_is_delivered_once_it_answers() {
     let mut group = Group::ring(10, 37, &fed());
     let owner = id(&group, 4);
     group.command(0, Command::MemberSuspected(owner));
-    let command = Command::Route { app: AppName::default(), key: owner, payload: vec![1], retries: 0 };
+    let command = Command::route(AppName::default(), owner, vec![1]);
     let request = group.command(0, command);
     group.run(SECOND);
-    assert!(matches!(group.reply(0, request), Some(Reply::Delivered { by, .. }) if by.id == owner));
+    assert!(
+        matches!(group.reply(0, request), Some(Reply::Outcome(Outcome::Delivered { by, .. })) if by.id == owner)
+    );
 }
 
 #[test]
@@ -140,7 +142,7 @@ fn a_round_trip_that_members_measured_decides_who_has_the_cell() {
     group.run(70 * SECOND);
     let pastry = &group.members[0].pastry;
     let known = |at: usize| pastry.contact(group.members[at].pastry.own().id).is_some();
-    let stranger = (1..60).find(|&at| !known(at)).expect("a node without a seat");
+    let stranger = (1..60).find(|&at| !known(at)).expect("a node without an entry");
     let id = id(&group, stranger);
     let cell = pastry.routing_table().position(id).unwrap();
     group.latency = Box::new(move |a, b| {
@@ -154,7 +156,7 @@ fn a_round_trip_that_members_measured_decides_who_has_the_cell() {
     // One that is far is not even asked.
     let pastry = &group.members[0].pastry;
     let known = |at: usize| pastry.contact(group.members[at].pastry.own().id).is_some();
-    let other = (1..60).find(|&at| !known(at)).expect("another node without a seat");
+    let other = (1..60).find(|&at| !known(at)).expect("another node without an entry");
     let before = pastry.counted().probes_sent;
     let id = self::id(&group, other);
     group.command(0, Command::MemberRtt { id, addr: addr(other), rtt: SECOND });
@@ -171,7 +173,7 @@ fn a_member_that_moved_is_found_at_its_new_address() {
         group.command(at, Command::MemberAlive { id: moved, addr: addr(again) });
     }
     group.run(SECOND);
-    let contact = group.members[0].pastry.contact(moved).expect("it has a seat");
+    let contact = group.members[0].pastry.contact(moved).expect("it has an entry");
     assert_eq!(contact.addr, addr(again));
 }
 

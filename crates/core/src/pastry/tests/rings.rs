@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::group::Group;
+use super::group::{self, Group};
 use super::*;
 use crate::Rng;
 
@@ -17,15 +17,35 @@ fn p_21_every_message_arrives_at_the_closest_node() {
         for _ in 0..100 {
             let from = rng.index(count);
             let key = Id::new(rng.next_u128());
-            let app = AppName::default();
-            let request = group.command(from, Command::Route { app, key, payload: vec![1], retries: 0 });
+            let request = group.command(from, Command::route(AppName::default(), key, vec![1]));
             group.run(SECOND / 2);
             let owner = group.owner(key);
             let reply = group.reply(from, request);
             assert!(
-                matches!(reply, Some(Reply::Delivered { by, .. }) if by.id == owner),
+                matches!(reply, Some(Reply::Outcome(Outcome::Delivered { by, .. })) if by.id == owner),
                 "{count}: {reply:?}"
             );
         }
     }
+}
+
+/// Two rings that know nothing of each other, and a node of one of them that is gone for good: it is still looked for,
+/// but that keeps nobody from the seeds, where the other ring is.
+#[test]
+fn pa_42_a_node_lost_for_good_keeps_no_seed_from_being_tried() {
+    let mut group = Group::new(115);
+    let seeds: Vec<_> = (0..3).map(group::addr).collect();
+    group.passes = Box::new(|a, b, _| (a == 0) == (b == 0));
+    for id in 1..=3 {
+        group.start(Config { id: Id::new(id << 120), seeds: seeds.clone(), ..small() });
+    }
+    group.run(60 * SECOND);
+    let known: Vec<usize> =
+        group.members.iter().map(|member| member.pastry.leaf_set().members().count()).collect();
+    assert_eq!(known, [0, 1, 1], "two rings");
+    group.kill(2);
+    group.run(60 * SECOND);
+    group.passes = Box::new(|_, _, _| true);
+    group.run(300 * SECOND);
+    group.assert_leaf_sets_are_exact();
 }

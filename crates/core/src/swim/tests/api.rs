@@ -122,7 +122,7 @@ fn s_92_s_98_a_full_queue_makes_the_pusher_wait_and_nobody_else() {
     };
     assert_eq!(replies(&rig), ["Reply 1 Done", "Reply 2 Done", "Reply 5 Full", "Reply 6 Full"]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
-    assert_eq!(standing(&rig, 2).unwrap().1, State::Suspect, "rumours need no room");
+    assert_eq!(status(&rig, 2).unwrap().1, State::Suspect, "updates need no room");
     rig.take_log();
     for sequence in 0..8 {
         say(&mut rig, 3, &[ping(3, 1, sequence)]);
@@ -171,9 +171,9 @@ fn s_109_a_machine_starts_by_itself_and_not_before() {
 fn force_leave_makes_a_dead_node_one_that_left_and_a_living_one_contradicts() {
     let mut rig = rig(Preset::Lan, &[2, 3]);
     say(&mut rig, 3, &[dead(3, 2, 0)]);
-    rig.command(Command::ForceLeave { id: id(2) });
-    assert_eq!(standing(&rig, 2), Some((0, State::Left)));
-    rig.command(Command::ForceLeave { id: id(9) });
+    rig.command(Command::ForceLeave { id: id(2), prune: false });
+    assert_eq!(status(&rig, 2), Some((0, State::Left)));
+    rig.command(Command::ForceLeave { id: id(9), prune: false });
     assert!(has(&rig, "Reply 1 Done") && has(&rig, "Reply 2 NoSuchMember"));
     let mut other = Rig::new(Swim::new(&config(2, Preset::Lan), [7; 32]).unwrap());
     other.start();
@@ -201,14 +201,14 @@ fn s_130_the_count_follows_who_comes_and_goes() {
 }
 
 #[test]
-fn s_98_rumours_never_wait_for_room() {
+fn s_98_updates_never_wait_for_room() {
     let settings = quiet(Preset::GoSwim);
     let config = Config { user_max: 1, settings, ..config(1, Preset::GoSwim) };
     let mut rig = rig_with(&config, &[2, 3, 4]);
     rig.command(Command::Broadcast { data: vec![1; 1300], wait: true });
     rig.command(Command::Broadcast { data: vec![1; 1300], wait: true });
     say(&mut rig, 2, &[suspect(2, 3, 0), suspect(2, 4, 0)]);
-    assert_eq!(rig.machine.mail.gossip.rumours().count(), 2);
+    assert_eq!(rig.machine.lower.packets.gossip().updates().count(), 2);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn s_111_a_close_drops_what_waits_to_be_sent() {
     rig.take_log();
     rig.command(Command::Close);
     rig.command(Command::Start);
-    assert_eq!(rig.machine.mail.gossip.rumours().count(), 0);
+    assert_eq!(rig.machine.lower.packets.gossip().updates().count(), 0);
     assert!(sent(&mut rig).is_empty());
 }
 
@@ -268,7 +268,7 @@ fn s_9_s_99_s_104_handlers_see_the_record_and_pass_on_what_is_not_theirs() {
     say(&mut rig, 2, &[other, suspect(2, 3, 0), ping(2, 1, 1)]);
     let counted = rig.machine.counted();
     assert_eq!((counted.unknown_kinds, counted.handlers_refused, counted.pings_answered), (0, 1, 1));
-    assert_eq!(standing(&rig, 3), Some((0, State::Alive)), "the suspicion was refused");
+    assert_eq!(status(&rig, 3), Some((0, State::Alive)), "the suspicion was refused");
     let chain = format!("{:?}", rig.machine.handlers);
     assert_eq!(
         chain.matches("Some((0, Alive))").count(),

@@ -30,7 +30,7 @@ fn s_138_presets_are_what_the_table_says() {
 }
 
 /// A preset as a column of the table in the docs: every setting is in it, or this does not compile.
-fn preset_column(preset: Preset) -> [(&'static str, String); 24] {
+fn preset_column(preset: Preset) -> [(&'static str, String); 25] {
     let time = |value: Duration| match value.as_millis() {
         0 => "off".to_owned(),
         millis if millis % 1000 == 0 => format!("{} s", millis / 1000),
@@ -51,6 +51,7 @@ fn preset_column(preset: Preset) -> [(&'static str, String); 24] {
         neighbor_probes,
         sorter,
         packet_bytes_max,
+        verify,
         late_tick_guard,
         all_addrs,
         everyone_answers,
@@ -77,6 +78,7 @@ fn preset_column(preset: Preset) -> [(&'static str, String); 24] {
         ("region_count, region_probes", format!("{region_count}, {region_probes}")),
         ("neighbor_count, neighbor_probes", format!("{neighbor_count}, {neighbor_probes}")),
         ("sorter", format!("{sorter:?}").to_lowercase()),
+        ("verify", yes(verify)),
         ("late_tick_guard", yes(late_tick_guard)),
         ("all_addrs", yes(all_addrs)),
         ("everyone_answers", yes(everyone_answers)),
@@ -94,7 +96,7 @@ fn preset_column(preset: Preset) -> [(&'static str, String); 24] {
         ("coordinate_interval", time(coordinate_interval)),
         ("dead_retention", time(dead_retention)),
         ("packet_bytes_max", packet_bytes_max.to_string()),
-        ("past_max, kept_max", format!("{}, {}", kept.past_max, kept.kept_max)),
+        ("tombstones_max, stored_max", format!("{}, {}", kept.tombstones_max, kept.stored_max)),
     ]
 }
 
@@ -149,9 +151,9 @@ fn confirmations_are_passed_on_and_hasten_the_end() {
     let told = sent_kind(&mut rig, "Suspect");
     assert!(told[0].1.contains(&format!("from: {:?}", id(5))), "the newest accuser: {told:?}");
     rig.advance(Duration::from_millis(3_900));
-    assert_eq!(standing(&rig, 2).unwrap().1, State::Suspect);
+    assert_eq!(status(&rig, 2).unwrap().1, State::Suspect);
     rig.advance(Duration::from_millis(200));
-    assert_eq!(standing(&rig, 2).unwrap().1, State::Dead, "4 × 1 digit × 1 s");
+    assert_eq!(status(&rig, 2).unwrap().1, State::Dead, "4 × 1 digit × 1 s");
 }
 
 #[test]
@@ -159,10 +161,13 @@ fn a_suspicion_nobody_shares_lasts_six_times_longer() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     for _ in 0..20 {
-        let (target, sequence) = next_ping(&mut rig);
-        say(&mut rig, target, &[ack(target, sequence)]);
+        next_ping(&mut rig);
+        for probe in rig.machine.prober.probes().clone().take() {
+            let n = (probe.id.number() & 0xff) as u8;
+            say(&mut rig, n, &[ack(n, probe.sequence)]);
+        }
     }
-    assert_eq!(standing(&rig, 2).unwrap().1, State::Suspect);
+    assert_eq!(status(&rig, 2).unwrap().1, State::Suspect);
 }
 
 #[test]
@@ -171,16 +176,16 @@ fn a_node_that_is_not_well_takes_more_time() {
     next_ping(&mut rig);
     rig.take_log();
     next_ping(&mut rig);
-    assert_eq!(rig.machine.health.score(), 3, "three helpers, none of which even said no");
+    assert_eq!(rig.machine.prober.health().score(), 3, "three proxies, none of which even said no");
     let from = rig.now.mono;
     next_ping(&mut rig);
     assert!(rig.now.mono.since(from) >= Duration::from_millis(3_900));
     let (target, sequence) = next_ping(&mut rig);
-    let worse = rig.machine.health.score();
+    let worse = rig.machine.prober.health().score();
     say(&mut rig, target, &[ack(target, sequence)]);
-    assert_eq!(rig.machine.health.score(), worse - 1);
+    assert_eq!(rig.machine.prober.health().score(), worse - 1);
     say(&mut rig, 3, &[suspect(3, 1, 0)]);
-    assert_eq!(rig.machine.health.score(), worse, "to be accused is a sign, too");
+    assert_eq!(rig.machine.prober.health().score(), worse, "to be accused is a sign, too");
 }
 
 #[test]
@@ -188,13 +193,56 @@ fn helpers_that_say_no_show_that_it_is_not_us() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     let (_, sequence) = next_ping(&mut rig);
     rig.advance(Duration::from_millis(520));
-    let helpers = rig.machine.probes.find(sequence).unwrap().helpers.clone();
-    for (helper, _) in helpers {
-        let n = (helper.number() & 0xff) as u8;
-        say(&mut rig, n, &[Message::IndirectNack { header: Header { from: helper, sequence } }]);
+    let proxies = rig.machine.prober.probes().clone().find(sequence).unwrap().proxies.clone();
+    for (proxy, _) in proxies {
+        let n = (proxy.number() & 0xff) as u8;
+        say(&mut rig, n, &[Message::IndirectNack { header: Header { from: proxy, sequence } }]);
     }
     next_ping(&mut rig);
-    assert_eq!(rig.machine.health.score(), 0);
+    assert_eq!(rig.machine.prober.health().score(), 0);
+}
+
+/// SA-31c: the probe is over with the last no, and not before; the last probe of a suspicion keeps its time.
+#[test]
+fn a_probe_is_over_once_all_helpers_have_said_no() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+    let (target, sequence) = next_ping(&mut rig);
+    rig.advance(Duration::from_millis(520));
+    let proxies = rig.machine.prober.probes().clone().find(sequence).unwrap().proxies.clone();
+    assert_eq!(proxies.len(), 3);
+    let period = rig.machine.period();
+    for (told, (proxy, _)) in proxies.into_iter().enumerate() {
+        assert_eq!(status(&rig, target), Some((0, State::Alive)), "after {told} of three");
+        let n = (proxy.number() & 0xff) as u8;
+        say(&mut rig, n, &[Message::IndirectNack { header: Header { from: proxy, sequence } }]);
+    }
+    assert_eq!(status(&rig, target), Some((0, State::Suspect)));
+    assert_eq!(rig.machine.period(), period, "the period goes on");
+    next_ping(&mut rig);
+    assert_eq!(rig.machine.counted().probes_failed, 1, "and does not count the probe again");
+}
+
+#[test]
+fn an_answer_before_the_last_no_counts() {
+    for by_proxy in [false, true] {
+        let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+        let (target, sequence) = next_ping(&mut rig);
+        rig.advance(Duration::from_millis(520));
+        let proxies = rig.machine.prober.probes().clone().find(sequence).unwrap().proxies.clone();
+        let header = |from| Header { from, sequence };
+        let first = proxies[0].0;
+        let n = |id: Id| (id.number() & 0xff) as u8;
+        if by_proxy {
+            say(&mut rig, n(first), &[Message::IndirectAck { header: header(first) }]);
+        } else {
+            say(&mut rig, target, &[ack(target, sequence)]);
+        }
+        for (proxy, _) in proxies {
+            say(&mut rig, n(proxy), &[Message::IndirectNack { header: header(proxy) }]);
+        }
+        next_ping(&mut rig);
+        assert_eq!(status(&rig, target), Some((0, State::Alive)));
+    }
 }
 
 #[test]
@@ -231,8 +279,8 @@ fn the_timeout_follows_the_measured_path() {
 fn users_have_their_share_of_every_packet() {
     let others: Vec<u8> = (2..250).collect();
     let mut rig = rig(Preset::Lan, &others);
-    let rumours: Vec<Message<'_>> = (20..250).map(|n| suspect(3, n, 0)).collect();
-    for some in rumours.chunks(30) {
+    let updates: Vec<Message<'_>> = (20..250).map(|n| suspect(3, n, 0)).collect();
+    for some in updates.chunks(30) {
         say(&mut rig, 3, some);
     }
     rig.command(Command::Broadcast { data: vec![1; 1200], wait: false });
@@ -249,17 +297,17 @@ fn users_have_their_share_of_every_packet() {
 }
 
 #[test]
-fn s_r9_rumours_go_out_between_pings_only_where_configured() {
+fn s_r9_updates_go_out_between_pings_only_where_configured() {
     for (preset, expected) in [(Preset::Lan, 3), (Preset::GoSwim, 0)] {
         let settings = Settings { gossip_interval: preset.settings().gossip_interval, ..quiet(preset) };
-        let mut rig = rig_with(&Config { settings, kept_max: 0, ..config(1, preset) }, &[2, 3, 4, 5, 6]);
+        let mut rig = rig_with(&Config { settings, stored_max: 0, ..config(1, preset) }, &[2, 3, 4, 5, 6]);
         next_ping(&mut rig);
         say(&mut rig, 3, &[suspect(3, 2, 0)]);
         rig.take_log();
         rig.advance(Duration::from_millis(210));
         assert_eq!(sent_kind(&mut rig, "Suspect").len(), expected);
-        rig.advance(30 * SECOND);
-        assert!(rig.machine.next_gossip.is_none(), "quiet when there is nothing to tell");
+        rig.advance(90 * SECOND);
+        assert!(rig.machine.lower.dissemination.next().is_none(), "quiet when there is nothing to tell");
     }
 }
 
@@ -292,7 +340,7 @@ fn coordinates_learn_the_distances() {
 #[test]
 fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
     let settings = Settings { coordinate_interval: 5 * SECOND, ..quiet(Preset::Lan) };
-    let mut rig = rig_with(&Config { settings, kept_max: 0, ..config(1, Preset::Lan) }, &[2, 3]);
+    let mut rig = rig_with(&Config { settings, stored_max: 0, ..config(1, Preset::Lan) }, &[2, 3]);
     let mut asked = 0;
     for _ in 0..20 {
         rig.take_log();
@@ -310,7 +358,7 @@ fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
             &[Message::Ack { header, local_time: Wall::default(), introduce: false, coordinate }],
         );
     }
-    assert_eq!(asked, 4, "once in five seconds");
+    assert_eq!(asked, 5, "once in five seconds, and whoever was never asked");
     assert_eq!(rig.machine.rtt(Some(id(2)), id(3)), Some(Duration::from_millis(22)));
     assert!(rig.machine.rtt(None, id(2)).is_some());
     rig.take_log();
@@ -321,6 +369,7 @@ fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
         to: id(1),
         local_time: Wall::default(),
         wants_coordinate: true,
+        wants_alive: false,
     };
     say(&mut rig, 2, &[coordinate]);
     assert!(sent_kind(&mut rig, "Ack")[0].1.contains("coordinate: Some"));
@@ -332,4 +381,74 @@ fn a_member_takes_at_most_256_bytes() {
     // Record, index, order and place of the list (an eighth to spare), hash tree, past the measured path.
     let per_member = size_of::<Member>() + (8 + 4 + 4) * 9 / 8 + 4 + size_of::<member::Path>() + 16;
     assert!(per_member <= 256, "{per_member}");
+}
+
+/// SA-31b: with as few members as these everybody who hears of a suspicion probes the suspect in its next period.
+#[test]
+fn a_node_that_hears_of_a_suspicion_probes_the_suspect_and_shares_it() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5]);
+    next_ping(&mut rig);
+    rig.take_log();
+    say(&mut rig, 3, &[suspect(3, 2, 0)]);
+    let period = rig.machine.period();
+    while rig.machine.period() == period {
+        rig.advance(Duration::from_millis(10));
+    }
+    let pinged: Vec<SocketAddr> = sent_kind(&mut rig, "Ping").into_iter().map(|(to, _)| to).collect();
+    assert!(pinged.contains(&addr(2)), "{pinged:?}");
+    let probed = rig.machine.prober.probes().clone().take();
+    assert_eq!(probed.iter().filter(|probe| probe.id == id(2)).count(), 1, "once per period");
+    rig.take_log();
+    while rig.machine.period() == period + 1 {
+        rig.advance(Duration::from_millis(10));
+    }
+    let (by, about) = (format!("from: {:?}", id(1)), format!("id: {:?}", id(2)));
+    let shared = sent_kind(&mut rig, "Suspect");
+    let is_ours = |text: &String| text.contains(&by) && text.contains(&about);
+    assert!(shared.iter().any(|(_, text)| is_ours(text)), "its own accusation is news to others: {shared:?}");
+}
+
+/// SA-31b: in a large group only some do.
+#[test]
+fn few_of_many_nodes_probe_a_suspect_of_others() {
+    let others: Vec<u8> = (2..=200).collect();
+    let mut rig = rig(Preset::Lan, &others);
+    next_ping(&mut rig);
+    let mut confirmed = 0;
+    for n in 50..150 {
+        say(&mut rig, 3, &[suspect(3, n, 0)]);
+        let period = rig.machine.period();
+        rig.take_log();
+        while rig.machine.period() == period {
+            rig.advance(Duration::from_millis(50));
+        }
+        confirmed += usize::from(sent_kind(&mut rig, "Ping").iter().any(|(to, _)| *to == addr(n)));
+        let probes = rig.machine.prober.probes().clone().take();
+        for probe in probes {
+            say(
+                &mut rig,
+                (probe.id.number() & 0xff) as u8,
+                &[ack((probe.id.number() & 0xff) as u8, probe.sequence)],
+            );
+        }
+    }
+    assert!((1..=12).contains(&confirmed), "{confirmed} of 100, where 3 in 100 are meant to");
+}
+
+/// SA-7c: accusations in flood would make a healthy node nine times slower.
+#[test]
+fn one_accusation_per_period_counts_for_the_health() {
+    let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
+    for _ in 0..8 {
+        for _ in 0..6 {
+            let own = rig.machine.incarnation().0;
+            say(&mut rig, 3, &[suspect(3, 1, own)]);
+        }
+        assert!(rig.machine.prober.health().score() <= 2);
+        next_ping(&mut rig);
+        for probe in rig.machine.prober.probes().clone().take() {
+            let n = (probe.id.number() & 0xff) as u8;
+            say(&mut rig, n, &[ack(n, probe.sequence)]);
+        }
+    }
 }

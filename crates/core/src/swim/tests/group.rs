@@ -160,8 +160,8 @@ fn s_r5_a_crash_is_known_to_all_and_nobody_else_is_buried() {
         let mut group = Group::of(1..11, preset);
         group.run(5 * SECOND);
         group.nodes.remove(&4);
-        let patience = if preset == Preset::Wan { 300 } else { 60 };
-        for _ in 0..patience {
+        let seconds = if preset == Preset::Wan { 300 } else { 60 };
+        for _ in 0..seconds {
             group.run(SECOND);
             if group.nodes.keys().all(|n| group.sees(*n, 4).is_none_or(|state| !state.is_live())) {
                 break;
@@ -293,17 +293,21 @@ fn anti_entropy_costs_what_differs() {
         for n in 1..3 {
             let mut known: Vec<Node> = (0..members - if n == 1 { missing } else { 0 }).map(many).collect();
             known.push(node(3 - n));
-            let config =
-                Config { settings: settings.clone(), kept_max: 0, past_max: 0, ..config(n, Preset::Lan) };
+            let config = Config {
+                settings: settings.clone(),
+                stored_max: 0,
+                tombstones_max: 0,
+                ..config(n, Preset::Lan)
+            };
             group.start(&config, &known);
         }
         // Only the comparison with each other, not with the nodes that do not exist.
         for _ in 0..40 {
             group.act(1, |swim, _, queue| {
-                let hash = swim.members.hash(Range::ALL).to_be_bytes();
-                let header = swim.header(Sequence(0));
+                let hash = swim.members().hash(Range::ALL).to_be_bytes();
+                let header = swim.lower.env.header(Sequence(0));
                 let digest = Message::Digest { header, range: Range::ALL, hashes: Hashes(&hash) };
-                swim.mail.send_all(addr(2), core::iter::once(digest), 1, &mut queue.outbox());
+                swim.lower.packets.send_all(addr(2), core::iter::once(digest), 1, &mut queue.outbox());
             });
             group.run(Duration::from_millis(20));
             if group.nodes[&1].members().live() == group.nodes[&2].members().live() {

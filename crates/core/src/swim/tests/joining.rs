@@ -28,13 +28,50 @@ fn s_135_a_join_is_sent_three_times_until_somebody_answers() {
     assert_eq!(joins, [addr(2), addr(3), addr(2), addr(2)]);
 }
 
+/// A packet of another ring.
+fn strange(from: u8, message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes, 999);
+    Head { ring: Ring::new("other"), from: id(from) }.write(&mut writer);
+    encode(message, &mut writer);
+    bytes
+}
+
+#[test]
+fn a_join_of_another_ring_is_answered_and_lets_nobody_in() {
+    let mut rig = rig(Preset::GoSwim, &[]);
+    let own = contents(9);
+    assert_eq!(rig.datagram(UDP, addr(9), &strange(9, &join(&own, 9, 0))), Ok(()));
+    assert_eq!(status(&rig, 9), None);
+    let told: Vec<SocketAddr> = sent(&mut rig).into_iter().map(|(to, _)| to).collect();
+    assert_eq!(told, [addr(9)]);
+    // The answer is no Join, so that two nodes do not answer each other for ever.
+    assert!(rig.datagram(UDP, addr(9), &strange(9, &alive(&own, 9, 0))).is_err());
+    assert!(sent(&mut rig).is_empty());
+}
+
+#[test]
+fn a_node_of_another_ring_at_an_address_that_is_joined_is_reported_once() {
+    let mut rig = rig(Preset::GoSwim, &[]);
+    rig.command(Command::Join { addrs: vec![addr(2)] });
+    let own = contents(2);
+    assert_eq!(rig.datagram(UDP, addr(2), &strange(2, &alive(&own, 2, 0))), Ok(()));
+    assert!(has(&rig, "WrongRing { addr: 10.0.0.2:7946 }"));
+    rig.take_log();
+    assert!(rig.datagram(UDP, addr(2), &strange(2, &alive(&own, 2, 0))).is_err());
+    assert!(!has(&rig, "WrongRing"));
+    assert_eq!(status(&rig, 2), None);
+    rig.advance(10 * SECOND);
+    assert!(has(&rig, "JoinFailed { addr: 10.0.0.2:7946 }"), "the join goes on, in vain");
+}
+
 #[test]
 fn s_83_a_join_is_an_alive_and_is_answered_with_ours() {
     for preset in [Preset::GoSwim, Preset::Lan] {
         let mut rig = rig(preset, &[2]);
         let own = contents(9);
         say(&mut rig, 9, &[join(&own, 9, 0)]);
-        assert_eq!(standing(&rig, 9), Some((0, State::Alive)));
+        assert_eq!(status(&rig, 9), Some((0, State::Alive)));
         let told = sent_kind(&mut rig, "Alive");
         assert!(told.iter().any(|(to, text)| *to == addr(9) && text.contains(&format!("id: {:?}", id(1)))));
     }
@@ -100,7 +137,7 @@ fn s_83_in_go_swim_everyone_answers_a_join_it_hears_of_after_a_while() {
 }
 
 #[test]
-fn s_72_a_join_stays_a_join_on_its_way_in_go_swim() {
+fn s_72_go_swim_forwards_a_join_as_a_join() {
     let own = contents(9);
     for (preset, kind) in [(Preset::GoSwim, "Join"), (Preset::Lan, "Alive")] {
         let mut rig = rig(preset, &[2, 3]);
@@ -134,11 +171,11 @@ fn s_136_s_r8_a_leave_is_a_dead_of_our_own_that_we_do_not_contradict() {
 fn s_r8_who_left_is_not_suspected_and_does_not_come_back_by_old_news() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     say(&mut rig, 2, &[dead(2, 2, 0)]);
-    assert_eq!(standing(&rig, 2), Some((0, State::Left)));
+    assert_eq!(status(&rig, 2), Some((0, State::Left)));
     assert!(has(&rig, "MemberLeft"));
     let own = contents(2);
     say(&mut rig, 3, &[suspect(3, 2, 0), dead(3, 2, 0), alive(&own, 2, 0)]);
-    assert_eq!(standing(&rig, 2), Some((0, State::Left)));
+    assert_eq!(status(&rig, 2), Some((0, State::Left)));
     assert_eq!(rig.machine.counted().suspicions, 0);
 }
 
@@ -162,7 +199,7 @@ fn s_r8_who_left_can_join_again() {
     next_ping(&mut rig);
     rig.command(Command::Join { addrs: vec![addr(2)] });
     assert_eq!(rig.machine.incarnation(), Incarnation(1));
-    assert_eq!(standing(&rig, 1), Some((1, State::Alive)));
+    assert_eq!(status(&rig, 1), Some((1, State::Alive)));
 }
 
 #[test]
@@ -183,7 +220,8 @@ fn s_133_a_stop_says_goodbye_if_told_to_and_ends() {
 
 #[test]
 fn known_members_are_kept_and_joined_after_a_restart() {
-    let mut rig = rig_with(&config(1, Preset::Lan), &[2, 3]);
+    let trusting = Settings { verify: false, ..Preset::Lan.settings() };
+    let mut rig = rig_with(&Config { settings: trusting, ..config(1, Preset::Lan) }, &[2, 3]);
     let own = contents(9);
     say(&mut rig, 9, &[alive(&own, 9, 0)]);
     let left = contents(8);
@@ -192,12 +230,39 @@ fn known_members_are_kept_and_joined_after_a_restart() {
     assert_eq!(rig.disk.len(), 2);
     say(&mut rig, 8, &[dead(8, 8, 0)]);
     rig.advance(6 * SECOND);
-    assert_eq!(rig.disk.len(), 1, "who left is not asked again");
+    assert_eq!(rig.disk.len(), 2, "also those who left, for the history");
     let mut again = Rig::new(Swim::new(&config(1, Preset::Lan), [8; 32]).unwrap());
     again.disk = rig.disk;
     again.start();
     let joins: Vec<SocketAddr> = sent_kind(&mut again, "Join").into_iter().map(|(to, _)| to).collect();
-    assert_eq!(joins, [addr(9)]);
+    assert_eq!(joins, [addr(9)], "who left is not asked again");
+    again.take_log();
+    again.command(Command::Members { all: true });
+    assert!(has(&again, "state: Left") && has(&again, "since_micros: Some"), "but is shown: {:?}", again.log);
+}
+
+/// SA-33b.
+#[test]
+fn failed_members_are_shown_for_a_day_and_can_be_force_left_and_pruned() {
+    let mut rig = rig(Preset::Lan, &[2, 3]);
+    say(&mut rig, 3, &[dead(3, 2, 0)]);
+    rig.advance(40 * SECOND);
+    assert_eq!(status(&rig, 2), None, "no longer in the table");
+    let shown = |rig: &mut Rig<Swim>| {
+        rig.take_log();
+        rig.command(Command::Members { all: true });
+        rig.log.iter().find(|line| line.contains("Reply")).unwrap().clone()
+    };
+    let text = shown(&mut rig);
+    assert!(text.contains(&format!("by: Some({:?})", id(3))) && text.contains("state: Dead"), "{text}");
+    rig.command(Command::ForceLeave { id: id(2), prune: false });
+    assert!(shown(&mut rig).contains("state: Left"), "and is not asked again");
+    rig.now.wall = Wall::from_micros(rig.now.wall.as_micros() + 25 * 3600 * 1_000_000);
+    assert!(!shown(&mut rig).contains("state: Left"), "for a day");
+    rig.command(Command::ForceLeave { id: id(2), prune: true });
+    assert!(has(&rig, "Done"));
+    rig.command(Command::ForceLeave { id: id(2), prune: true });
+    assert!(has(&rig, "NoSuchMember"));
 }
 
 #[test]
@@ -205,7 +270,7 @@ fn what_is_kept_and_not_readable_is_counted() {
     let mut rig = Rig::new(Swim::new(&config(1, Preset::Lan), [8; 32]).unwrap());
     rig.disk.insert((SPACE, b"short".to_vec()), b"x".to_vec());
     rig.start();
-    assert_eq!(rig.machine.counted().kept_unreadable, 1);
+    assert_eq!(rig.machine.counted().stored_unreadable, 1);
     rig.advance(3 * SECOND);
     assert!(rig.machine.period() >= 2, "it runs all the same");
 }
@@ -233,15 +298,15 @@ fn past_members_are_asked_again_for_ever() {
     // An old Alive does not bring it back, its own word does.
     let own = contents(2);
     say(&mut rig, 3, &[alive(&own, 2, 4)]);
-    assert_eq!(standing(&rig, 2), None);
+    assert_eq!(status(&rig, 2), None);
     say(&mut rig, 2, &[alive(&own, 2, 5)]);
-    assert_eq!(standing(&rig, 2), Some((5, State::Alive)));
+    assert_eq!(status(&rig, 2), Some((5, State::Alive)));
 }
 
 #[test]
 fn the_list_of_the_past_is_bounded() {
-    let mut past = past::Past::new(3);
-    let member = |n: u8| past::PastMember { addr: addr(n).into(), standing: None };
+    let mut past = tombstones::Tombstones::new(3);
+    let member = |n: u8| tombstones::Tombstone { addr: addr(n).into(), status: None, ended: None };
     (1..10).for_each(|n| past.add(id(n), member(n)));
     assert_eq!(past.len(), 3);
     let round: Vec<Id> = (0..6).map(|_| past.next().unwrap().0).collect();

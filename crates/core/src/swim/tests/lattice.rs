@@ -7,7 +7,7 @@ use super::*;
 /// A piece of news about one member.
 #[derive(Clone, Debug)]
 struct News {
-    standing: Standing,
+    status: Status,
     contents: Option<OwnContents>,
 }
 
@@ -16,27 +16,27 @@ fn news() -> impl Strategy<Value = News> {
         let state = State::from_number(state).unwrap();
         let contents = (state == State::Alive)
             .then(|| OwnContents::new(&[addr(told + 1)], if told == 2 { b"meta" } else { b"" }).unwrap());
-        News { standing: Standing::new(Incarnation(incarnation), state), contents }
+        News { status: Status::new(Incarnation(incarnation), state), contents }
     })
 }
 
 fn member() -> Member {
-    Member::new(id(2), Standing::default(), contents(1).borrow())
+    Member::new(id(2), Status::default(), contents(1).borrow())
 }
 
 fn told(mut member: Member, all: &[News]) -> Member {
     for news in all {
-        member.merge(news.standing, news.contents.as_ref().map(OwnContents::borrow));
+        member.merge(news.status, news.contents.as_ref().map(OwnContents::borrow));
     }
     member
 }
 
 /// What one node would tell another of a member, as news.
 fn as_news(member: &Member) -> [News; 2] {
-    let alive = Standing::new(member.contents_incarnation(), State::Alive);
+    let alive = Status::new(member.contents_incarnation(), State::Alive);
     [
-        News { standing: alive, contents: Some(member.contents().to_owned()) },
-        News { standing: member.standing(), contents: None },
+        News { status: alive, contents: Some(member.contents().to_owned()) },
+        News { status: member.status(), contents: None },
     ]
 }
 
@@ -61,7 +61,7 @@ proptest! {
         let mut again = left.clone();
         for news in a.iter().chain(&as_news(&left)) {
             let contents = news.contents.as_ref().map(OwnContents::borrow);
-            prop_assert!(!again.merge(news.standing, contents), "what is known is no news");
+            prop_assert!(!again.merge(news.status, contents), "what is known is no news");
         }
         prop_assert_eq!(again, left);
     }
@@ -70,10 +70,10 @@ proptest! {
     fn s_21_an_incarnation_never_falls(all in prop::collection::vec(news(), 0..12)) {
         let mut member = member();
         for news in &all {
-            let before = member.standing();
-            member.merge(news.standing, news.contents.as_ref().map(OwnContents::borrow));
-            prop_assert!(member.standing() >= before);
-            prop_assert_eq!(member.standing(), before.join(news.standing));
+            let before = member.status();
+            member.merge(news.status, news.contents.as_ref().map(OwnContents::borrow));
+            prop_assert!(member.status() >= before);
+            prop_assert_eq!(member.status(), before.join(news.status));
         }
     }
 }
@@ -81,10 +81,10 @@ proptest! {
 /// SF-6: all 27 pairs of state and relation, in every order of three messages, end the same everywhere.
 #[test]
 fn s_78_every_order_of_three_messages_ends_the_same() {
-    let all: Vec<Standing> = (0..3)
+    let all: Vec<Status> = (0..3)
         .flat_map(|incarnation| {
             [State::Alive, State::Suspect, State::Dead, State::Left]
-                .map(|state| Standing::new(Incarnation(incarnation), state))
+                .map(|state| Status::new(Incarnation(incarnation), state))
         })
         .collect();
     for a in &all {
@@ -93,10 +93,10 @@ fn s_78_every_order_of_three_messages_ends_the_same() {
                 let orders = [[a, b, c], [a, c, b], [b, a, c], [b, c, a], [c, a, b], [c, b, a]];
                 let ends = orders.map(|order| {
                     let mut rig = rig(Preset::GoSwim, &[2]);
-                    for standing in order {
+                    for status in order {
                         let own = contents(2);
-                        let number = standing.incarnation.0;
-                        let message = match standing.state {
+                        let number = status.incarnation.0;
+                        let message = match status.state {
                             State::Alive => alive(&own, 2, number),
                             State::Suspect => suspect(3, 2, number),
                             State::Dead => dead(3, 2, number),
@@ -104,7 +104,7 @@ fn s_78_every_order_of_three_messages_ends_the_same() {
                         };
                         say(&mut rig, 4, &[message]);
                     }
-                    standing(&rig, 2)
+                    status(&rig, 2)
                 });
                 assert!(ends.iter().all(|end| *end == ends[0]), "{a:?} {b:?} {c:?}: {ends:?}");
             }
@@ -120,5 +120,5 @@ fn s_82_no_stale_message_revives_the_dead() {
     for message in [alive(&own, 2, 1), dead(3, 2, 1), dead(3, 2, 10), alive(&own, 2, 2)] {
         say(&mut rig, 3, &[message]);
     }
-    assert_eq!(standing(&rig, 2), Some((10, State::Dead)));
+    assert_eq!(status(&rig, 2), Some((10, State::Dead)));
 }

@@ -8,9 +8,10 @@ mod joining;
 mod lattice;
 mod lists;
 mod probing;
+mod proving;
 mod queue;
-mod rumours;
 mod shapes;
+mod updates;
 mod vectors;
 mod wire;
 
@@ -42,13 +43,15 @@ fn config(n: u8, preset: Preset) -> Config {
     Config { bind: addr(n), ..Config::new(id(n), preset) }
 }
 
-/// Settings without anything that happens by itself but the periods.
+/// Settings without anything that happens by itself but the periods, and where everybody is believed: `proving.rs` has
+/// the tests of who is not.
 fn quiet(preset: Preset) -> Settings {
     Settings {
         gossip_interval: Duration::ZERO,
         sync_interval: Duration::ZERO,
         retry_interval: Duration::ZERO,
         coordinate_interval: Duration::ZERO,
+        verify: false,
         ..preset.settings()
     }
 }
@@ -64,7 +67,7 @@ fn rig_with(config: &Config, others: &[u8]) -> Rig<Swim> {
 }
 
 fn rig(preset: Preset, others: &[u8]) -> Rig<Swim> {
-    rig_with(&Config { settings: quiet(preset), kept_max: 0, ..config(1, preset) }, others)
+    rig_with(&Config { settings: quiet(preset), stored_max: 0, ..config(1, preset) }, others)
 }
 
 fn header(n: u8, sequence: u32) -> Header {
@@ -95,7 +98,13 @@ fn dead(by: u8, n: u8, incarnation: u32) -> Message<'static> {
 
 fn ping(from: u8, to: u8, sequence: u32) -> Message<'static> {
     let local_time = Wall::from_micros(5);
-    Message::Ping { header: header(from, sequence), to: id(to), local_time, wants_coordinate: false }
+    Message::Ping {
+        header: header(from, sequence),
+        to: id(to),
+        local_time,
+        wants_coordinate: false,
+        wants_alive: false,
+    }
 }
 
 fn ack(from: u8, sequence: Sequence) -> Message<'static> {
@@ -148,7 +157,7 @@ fn has(rig: &Rig<Swim>, part: &str) -> bool {
     rig.log.iter().any(|line| line.contains(part))
 }
 
-fn standing(rig: &Rig<Swim>, n: u8) -> Option<(u32, State)> {
+fn status(rig: &Rig<Swim>, n: u8) -> Option<(u32, State)> {
     let member = rig.machine.members().member(id(n))?;
     Some((member.incarnation().0, member.state()))
 }
@@ -159,6 +168,6 @@ fn next_ping(rig: &mut Rig<Swim>) -> (u8, Sequence) {
     while rig.machine.period() == period {
         rig.advance(Duration::from_millis(10));
     }
-    let probe = rig.machine.probes.clone().take().last().cloned().expect("a period has a probe");
+    let probe = rig.machine.prober.probes().clone().take().last().cloned().expect("a period has a probe");
     ((probe.id.number() & 0xff) as u8, probe.sequence)
 }

@@ -91,7 +91,7 @@ fn s_116_s_117_limits_grow_with_the_digits_of_n() {
         let n = row["N"].as_u64().unwrap() as usize;
         let number = |key: &str| row[key].as_f64().unwrap();
         assert_eq!(f64::from(digits(n)), number("recommended_scale_max1"), "N {n}");
-        assert_eq!(f64::from(retransmits(4, n)), number("retransmit_recommended_mult4"), "N {n}");
+        assert_eq!(f64::from(transmit_limit(4, n)), number("retransmit_recommended_mult4"), "N {n}");
         let millis = |scale| suspicion(4, scale, n, SECOND).as_millis() as f64;
         assert_eq!(millis(Scale::Digits), number("suspicion_ms_recommended_mult4_1s"), "N {n}");
         assert_eq!(millis(Scale::Smooth), number("suspicion_ms_memberlist_today_mult4_1s"), "N {n}");
@@ -132,7 +132,7 @@ fn s_82_only_what_is_newer_is_taken_and_passed_on() {
     for row in rows {
         let read = |state_key: &str, number: &str| {
             let incarnation = Incarnation(row[number].as_u64().unwrap() as u32);
-            Standing::new(incarnation, state(row[state_key].as_str().unwrap()))
+            Status::new(incarnation, state(row[state_key].as_str().unwrap()))
         };
         let (known, message) = (read("known", "known_incarnation"), read("message", "message_incarnation"));
         assert_eq!(Some(known.accepts(message)), row["accept_recommended"].as_bool(), "{row}");
@@ -145,10 +145,10 @@ fn s_23_a_node_contradicts_what_is_not_older_than_itself() {
     for row in list(&vectors["state_precedence"], "self_examples") {
         let number = |key: &str| row[key].as_u64().map(|n| Incarnation(n as u32));
         let news =
-            Standing::new(number("message_incarnation").unwrap(), state(row["message"].as_str().unwrap()));
+            Status::new(number("message_incarnation").unwrap(), state(row["message"].as_str().unwrap()));
         assert_eq!(refutation(number("own").unwrap(), news, true), number("refute_with"), "{row}");
     }
-    let equal = Standing::new(Incarnation(5), State::Alive);
+    let equal = Status::new(Incarnation(5), State::Alive);
     assert_eq!(refutation(Incarnation(5), equal, false), Some(Incarnation(6)), "our former self");
 }
 

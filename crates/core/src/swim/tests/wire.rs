@@ -16,7 +16,13 @@ fn each<'a>(plain: &'a OwnContents, full: &'a OwnContents) -> Vec<Message<'a>> {
     let local_time = Wall::from_micros(1_700_000_000_000_000);
     vec![
         ping(1, 2, 3),
-        Message::Ping { header: header(1, 4), to: id(2), local_time, wants_coordinate: true },
+        Message::Ping {
+            header: header(1, 4),
+            to: id(2),
+            local_time,
+            wants_coordinate: true,
+            wants_alive: true,
+        },
         ack(1, Sequence(3)),
         Message::Ack { header: header(1, 3), local_time, introduce: true, coordinate: Some(coordinate) },
         Message::IndirectPing {
@@ -43,6 +49,7 @@ fn each<'a>(plain: &'a OwnContents, full: &'a OwnContents) -> Vec<Message<'a>> {
         Message::Summary { header: header(1, 0), range: Range::ALL, entries: Summaries(&ENTRY) },
         Message::Want { header: header(1, 0), ids: Ids(&[9; 32]) },
         Message::Other { header: header(1, 0), kind: 200, body: b"from the future" },
+        Message::Padding { header: header(1, 0), bytes: 3 },
     ]
 }
 
@@ -143,8 +150,13 @@ fn contents_have_one_form() {
 
 #[test]
 fn s_7_name_and_tags_are_metadata() {
-    let services =
-        Services { route: Some(22_001), mesh: Some(22_000), nid: Some("0f".repeat(32)), token: None };
+    let services = Services {
+        route: Some(22_001),
+        mesh: Some(22_000),
+        nid: Some("0f".repeat(32)),
+        letters: true,
+        ..Services::default()
+    };
     for services in [Services::default(), services] {
         let tags = [("a".into(), "1".into()), ("b".into(), "2".into())].into();
         let tags = Tags { name: "n".into(), services, tags };

@@ -41,10 +41,10 @@ fn granted(desk: &Desk, stream: StreamId) -> usize {
 fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
     let mut most = 0;
     loop {
-        if let (true, Some(favoured)) = (is_mute, desk.rig.machine.favoured) {
+        if let (true, Some(unblocked)) = (is_mute, desk.rig.machine.unblocked_stream()) {
             senders
                 .iter_mut()
-                .filter(|sender| sender.stream == favoured)
+                .filter(|sender| sender.stream == unblocked)
                 .for_each(|sender| sender.left.clear());
         }
         let mut has_sent = false;
@@ -93,7 +93,7 @@ fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
     let mut senders = senders(&mut desk, 12);
     send(&mut desk, &mut senders, true);
     let is_waiting = |senders: &[Sender]| senders.iter().filter(|sender| !sender.left.is_empty()).count();
-    let mute = desk.rig.machine.favoured.expect("one of them may send");
+    let mute = desk.rig.machine.unblocked_stream().expect("one of them may send");
     assert!(is_waiting(&senders) > 5, "the others wait for it");
     desk.rig.advance(29 * SECOND);
     assert!(!desk.has(&format!("Abort {mute}")));
@@ -107,7 +107,7 @@ fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
     assert!(desk.rig.machine.counted().messages_delivered >= 10);
 }
 
-/// Whole messages that wait for the store leave memory by themselves: nobody is favoured meanwhile.
+/// Whole messages that wait for the store leave memory by themselves: nobody is unblocked meanwhile.
 #[test]
 fn ma_48_a_slow_store_makes_everybody_wait() {
     let mut desk = desk();

@@ -54,7 +54,8 @@ pub(super) fn addr(first: u8) -> SocketAddr {
 
 pub(super) fn config() -> Config {
     // Its NID begins with 94c1.
-    Config { bind: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 22_000), ..Config::default() }
+    let bind = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 22_000);
+    Config { bind, expiry: 3600 * SECOND, ..Config::default() }
 }
 
 impl Desk {
@@ -126,6 +127,7 @@ impl Desk {
         let already: usize = 0;
         if bytes > already {
             let _ = self.rig.stream(stream, StreamEvent::Sent { bytes: 1 << 30, fin: false });
+            let _ = self.rig.stream(stream, StreamEvent::Confirmed { bytes: 1 << 30 });
         }
     }
 

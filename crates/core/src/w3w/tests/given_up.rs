@@ -68,7 +68,7 @@ fn a_sender_that_gives_up_its_file_asks_nobody_any_more() {
     desk.rig.command(Command::OfferFile { to: nid(0x10), manifest: manifest() });
     desk.take_all(stream);
     desk.rig.command(Command::DropFile { file: manifest().file() });
-    assert!(desk.has("Reply 2 Done") && desk.has("state: Unknown"), "whether it arrived is not known");
+    assert!(desk.has("Reply 2 Done") && desk.has("state: Unconfirmed"), "whether it arrived is not known");
     let sent = desk.messages(stream).len();
     desk.rig.advance(Duration::from_secs(4000));
     assert_eq!((desk.messages(stream).len(), desk.rig.machine.waiting()), (sent, 0));

@@ -12,7 +12,7 @@ use crate::store::{StoreFault, StoreOp, StoreReply, StoreResult};
 use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::{OpId, RequestId, SpaceId, StreamId};
 use crate::time::{Instant, Now, Wall};
-use crate::w3w::{Command, Config, Event, Mesh, Nid, Reply, TCP, UDP};
+use crate::w3w::{Command, Config, Event, Form, Mesh, Nid, Reply, TCP, UDP, read_form};
 
 type Disk = BTreeMap<(SpaceId, Vec<u8>), Vec<u8>>;
 
@@ -115,6 +115,7 @@ impl Group {
             uuid,
             bind: SocketAddrV4::new(ip(number), 22_000),
             seeds: seeds.iter().map(|seed| ip(*seed)).collect(),
+            expiry: Duration::from_secs(3600),
             ..Config::default()
         };
         change(&mut config);
@@ -147,7 +148,7 @@ impl Group {
         member.queue = Queue::new();
         member.is_up = true;
         let addr = SocketAddr::V4(member.config.bind);
-        let bound = Bound { sockets: vec![(UDP, addr)], listeners: vec![(TCP, addr)] };
+        let bound = Bound { sockets: vec![(UDP, addr)], listeners: vec![(TCP, addr)], ..Bound::default() };
         let now = now(self.now);
         member.mesh.handle_start(now, &bound, &mut member.queue.outbox());
         self.settle(number);
@@ -250,8 +251,13 @@ impl Group {
 
     /// How often each node's application got a message with this DATA.
     pub(super) fn got(&self, number: usize, data: &[u8]) -> usize {
-        let is_it =
-            |event: &&Event| matches!(event, Event::MessageReceived { data: got, .. } if **got == *data);
+        let is_it = |event: &&Event| match event {
+            Event::MessageReceived { data: got, .. } => match read_form(got) {
+                Form::Letter(letter) => letter.payload == data,
+                _ => **got == *data,
+            },
+            _ => false,
+        };
         self.members[number].events.iter().filter(is_it).count()
     }
 
@@ -434,7 +440,7 @@ impl Group {
                 Action::Reply(request, reply) => {
                     self.members[number].replies.insert(request, reply);
                 }
-                Action::Broadcast { .. } => {}
+                Action::Watch { .. } | Action::Broadcast { .. } => {}
             }
         }
         self.members[number].queue = queue;

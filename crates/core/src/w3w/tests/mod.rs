@@ -1,9 +1,11 @@
 mod connections;
 mod credit;
+mod custody;
 mod desk;
 mod given_up;
 mod group;
 mod known;
+mod letters;
 mod messages;
 mod rings;
 mod rings_of;

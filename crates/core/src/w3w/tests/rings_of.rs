@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::desk::{ip, nid};
 use crate::tag::StreamId;
 use crate::w3w::Nid;
-use crate::w3w::routes::{Direction, Ring, Route};
+use crate::w3w::ring::{Direction, Ring, Route};
 
 fn route(number: u64) -> Route {
     let at = std::net::SocketAddrV4::new(ip(number as u8), 22_000);

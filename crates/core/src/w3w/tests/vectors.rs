@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::desk::{bytes_of, frame, here_bytes};
 use crate::ring::clockwise;
-use crate::w3w::routes::{Direction, Ring, Route};
+use crate::w3w::ring::{Direction, Ring, Route};
 use crate::w3w::{
     Described, Form, Here, Key, KnownNode, Message, Nid, decode_body, decode_here, describe,
     known_nodes_from_json, known_nodes_to_json, read_form, write_form,

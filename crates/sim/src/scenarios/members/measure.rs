@@ -6,8 +6,9 @@ use annulus_core::swim::{self, Preset, State, Swim};
 use annulus_core::{Id, Rng};
 use serde::Serialize;
 
-use super::Group;
+use super::topology::{Places, Ways};
 use super::watch::Watch;
+use super::{Group, id_of};
 use crate::config::Config;
 use crate::disk::DiskFate;
 use crate::fault::Fault;
@@ -28,7 +29,7 @@ pub enum Experiment {
     Partition,
     /// All are restarted within a few seconds, at incarnation 0.
     Restart,
-    /// Some stand still again and again (Lifeguard's experiment); some others crash for good.
+    /// Some are paused again and again (Lifeguard's experiment); some others crash for good.
     Stall,
 }
 
@@ -45,18 +46,24 @@ pub struct Measure {
     pub seconds: u64,
     /// How the nodes are set.
     pub preset: Preset,
+    /// The settings of the preset, or a variation of them.
+    pub settings: swim::Settings,
     /// Instead of the preset's own, to compare presets.
     pub suspicion_mult: Option<u32>,
     /// Whether periods begin together, and the crash just before one.
     pub aligned: bool,
-    /// How many stand still now and then.
+    /// How many are paused now and then.
     pub stalling: u32,
-    /// How long they stand still: uniform, in milliseconds.
+    /// How long they are paused: uniform, in milliseconds.
     pub stall_millis: (u64, u64),
     /// How long they run in between: uniform, in milliseconds.
     pub run_millis: (u64, u64),
     /// Whether every node broadcasts more than fits (the user queue stays full).
     pub flood: bool,
+    /// Where nodes are, in models of latency with places.
+    pub places: Places,
+    /// Probability that a datagram is lost on the longest way; less, the shorter the way.
+    pub far_loss: f64,
     /// What the network is like.
     pub config: Config,
 }
@@ -87,10 +94,18 @@ pub struct Measured {
     pub unprobed_periods_max: u32,
     /// How many broadcasts of applications found the queue full.
     pub broadcasts_refused: u64,
+    /// From each crash until each survivor near it knew, in seconds; empty where nodes have no places.
+    pub near_know_seconds: Vec<f64>,
+    /// The same of those far from it.
+    pub far_know_seconds: Vec<f64>,
+    /// Bytes per node and second on near and on far ways.
+    pub ways_rate: Option<(f64, f64)>,
     /// The hash of everything that happened.
     pub trace_hash: String,
 }
 
+/// What the randomness of losses by distance is drawn from.
+const LOSS_STREAM: u64 = 0x1055;
 /// A period, as all presets but `wan` have it, is what is warmed up with.
 const WARM_PERIODS: u32 = 10;
 
@@ -100,7 +115,7 @@ impl Measure {
     /// # Errors
     /// If the simulation itself found something wrong.
     pub fn run(&self, seed: u64, lines: Lines) -> Result<Measured, Violation> {
-        let mut group = Group::new(self.nodes, self.preset);
+        let mut group = Group { settings: self.settings.clone(), ..Group::new(self.nodes, self.preset) };
         group.known = !matches!(self.experiment, Experiment::Join);
         group.aligned = self.aligned;
         group.seeds = if self.experiment == Experiment::Join { 1 } else { 3 };
@@ -117,13 +132,20 @@ impl Measure {
         for _ in 0..self.nodes {
             sim.add_host();
         }
+        let latency = self.config.network.latency;
+        for host in sim.hosts() {
+            if let Some(place) = self.places.of(id_of(host), latency) {
+                sim.set_place(host, place);
+            }
+        }
+        let ways = Ways::new(latency, self.far_loss, Rng::from_number(seed, LOSS_STREAM));
         let mut world =
-            World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(self.nodes) };
+            World { rng: Rng::from_number(seed, stream_of::SCENARIO), watch: Watch::new(self.nodes, ways) };
         // Just before a period begins.
         let warm = interval * WARM_PERIODS - Duration::from_millis(1);
         self.prepare(&mut sim, &mut world, warm);
         sim.run_until(warm, &mut world.watch)?;
-        let before = *sim.stats();
+        let (before, ways_before) = (*sim.stats(), world.watch.ways_bytes());
         let from = sim.elapsed();
         self.act(&mut sim, &mut world)?;
         let end = from + Duration::from_secs(self.seconds);
@@ -133,7 +155,11 @@ impl Measure {
         let per = f64::from(self.nodes) * seconds.max(1e-9);
         let stats = sim.stats();
         let watch = world.watch;
+        let ways = watch.ways_bytes().zip(ways_before);
         Ok(Measured {
+            near_know_seconds: watch.deaths.values().flat_map(|death| &death.near).copied().collect(),
+            far_know_seconds: watch.deaths.values().flat_map(|death| &death.far).copied().collect(),
+            ways_rate: ways.map(|(now, then)| ((now.0 - then.0) as f64 / per, (now.1 - then.1) as f64 / per)),
             first_suspect_periods: watch.suspected(interval, self.aligned),
             first_dead_seconds: watch.deaths.values().filter_map(|death| death.first_dead).collect(),
             all_know_dead_seconds: watch.all_know(),
@@ -174,7 +200,7 @@ impl Measure {
     }
 
     fn act(&self, sim: &mut Sim<Swim>, world: &mut World) -> Result<(), Violation> {
-        // Those that stand still are the first; those that crash are chosen from the others.
+        // Those that are paused are the first; those that crash are chosen from the others.
         let first = if self.experiment == Experiment::Stall { self.stalling } else { 0 };
         let mut others: Vec<u32> = (first..self.nodes).collect();
         world.rng.shuffle(&mut others);

@@ -5,10 +5,15 @@
 //! - What a node knows of another only grows: no incarnation it tells of is below one it told before (S-21).
 //! - A user message is given to an application at most once in its life (S-76).
 //! - No node tells of its own death, or of more members than there are.
+//! - A member that failed or left is listed with when and by whom, for as long as its node lives (SA-33b).
 //! - When the faults have stopped, everyone knows everyone as alive within [`CONVERGE_PERIODS`].
 
+mod adversary;
+mod forger;
+mod intruders;
 mod measure;
 mod summary;
+mod topology;
 mod truth;
 mod watch;
 
@@ -21,10 +26,15 @@ use annulus_core::swim::{self, Incarnation, Node, Preset, Swim};
 use annulus_core::{Id, RequestId, Rng};
 use serde_json::json;
 
+pub use adversary::{Adversaries, AdversaryChecker, BOUND, Lie, RECORDS_MAX};
+pub use forger::Actor;
+pub use intruders::{ANSWER_FACTOR, Intruders, IntrudersChecker};
 pub use measure::{Experiment, Measure, Measured};
-pub use summary::{Spread, Summary};
+pub use summary::{Distance, Spread, Summary};
+pub use topology::Places;
 pub use truth::{Told, Truth};
 
+use crate::aim::Aim;
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;
 use crate::fault::Step;
@@ -33,14 +43,14 @@ use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::{Sim, address, stream_of};
 
-/// How many periods a group may take to be whole again: the last suspicion, one retry of the past, and rumours all
+/// How many periods a group may take to be whole again: the last suspicion, one retry of the past, and updates all
 /// round. Who is still suspected when the faults stop hears of it with the next ping to or from who suspects it.
 pub const CONVERGE_PERIODS: u32 = 240;
 
 /// The port all nodes are bound to.
 pub const PORT: u16 = 7946;
 
-/// Who a host is: the same in all its lives.
+/// The id of a host: the same in all its lives.
 #[must_use]
 pub fn id_of(host: HostId) -> Id {
     let mut uuid = [0x5a; 16];
@@ -102,8 +112,8 @@ impl Group {
             seeds: seeds.filter(|seed| seed.ip() != own).collect(),
             settings: self.settings.clone(),
             aligned: self.aligned,
-            past_max: if self.remembers { base.past_max } else { 0 },
-            kept_max: if self.remembers && !self.known { 64 } else { 0 },
+            tombstones_max: if self.remembers { base.tombstones_max } else { 0 },
+            stored_max: if self.remembers && !self.known { 64 } else { 0 },
             ..base
         }
     }
@@ -122,10 +132,21 @@ pub struct MembersScenario {
     pub seconds: u64,
     /// How the nodes are set.
     pub preset: Preset,
-    /// What goes wrong.
+    /// The faults and the network.
     pub conditions: Conditions,
     /// Whether the seed draws the number of nodes and the conditions.
     pub swarm: bool,
+    /// A fault that is built into all machines: the checker must notice it.
+    pub broken: Option<Broken>,
+}
+
+/// A fault that is built into machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A node probes another once an hour.
+    NoProbes,
+    /// A node keeps no failed and left members.
+    ForgetsFailed,
 }
 
 impl Scenario for MembersScenario {
@@ -139,17 +160,23 @@ impl Scenario for MembersScenario {
     fn setup(&self, seed: u64) -> Result<Setup<Swim, MembersChecker>, Violation> {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
         let (nodes, conditions) = if self.swarm {
-            (rng.between(3, u64::from(self.nodes.max(3))) as u32, Conditions::swarm(&mut rng))
+            (rng.between(3, u64::from(self.nodes.max(3))) as u32, self.conditions.drawn(&mut rng))
         } else {
             (self.nodes, self.conditions.clone())
         };
-        let group = Group::new(nodes, self.preset);
+        let mut group = Group::new(nodes, self.preset);
+        let remembers = group.remembers;
+        match self.broken {
+            Some(Broken::NoProbes) => group.settings.probe_interval = Duration::from_secs(3600),
+            Some(Broken::ForgetsFailed) => group.remembers = false,
+            None => {}
+        }
         let mut sim = Sim::new(seed, conditions.config.clone(), group.factory());
         for _ in 0..nodes {
             sim.add_host();
         }
         let faults_for = Duration::from_secs(self.seconds);
-        conditions.faults.schedule(seed, &mut sim, faults_for);
+        conditions.faults.put_into(seed, &mut sim, faults_for, &AIMS);
         for word in 0..self.seconds / 2 {
             let host = HostId::new(rng.below(u64::from(nodes)) as u32);
             let data = word.to_be_bytes().to_vec();
@@ -162,11 +189,27 @@ impl Scenario for MembersScenario {
             "latency": network.latency.to_string(), "loss": network.loss, "duplicate": network.duplicate,
             "reorder": network.reorder, "faults": conditions.faults,
         });
-        let operator = if group.remembers { None } else { Some(0) };
-        let checker = MembersChecker { nodes: vec![Watched::default(); nodes as usize], operator };
+        let operator = if remembers { None } else { Some(0) };
+        let watched = vec![Watched::default(); nodes as usize];
+        let checker = MembersChecker { nodes: watched, operator, remembers };
         let converge_within = CONVERGE_PERIODS * self.preset.settings().probe_interval;
         Ok(Setup { sim, checker, faults_for, converge_within, settings })
     }
+}
+
+/// Hits a member that the others join through, or one that is suspected.
+static AIMS: [Aim<Swim>; 2] = [
+    Aim { name: "seed", find: |sim, rng| sim.hosts().nth(rng.index(3)) },
+    Aim { name: "suspect", find: suspect },
+];
+
+fn suspect(sim: &Sim<Swim>, rng: &mut Rng) -> Option<HostId> {
+    let is_suspected = |host: &HostId| {
+        let state = |swim: &Swim| swim.members().member(id_of(*host)).map(swim::Member::state);
+        sim.machines().any(|(_, swim)| state(swim) == Some(swim::State::Suspect))
+    };
+    let all: Vec<HostId> = sim.hosts().filter(is_suspected).collect();
+    rng.pick(&all).copied()
 }
 
 /// Watches all nodes.
@@ -175,13 +218,20 @@ pub struct MembersChecker {
     /// A group that does not remember who was there heals no partition by itself: somebody joins it together again
     /// when the faults have stopped (SF-7), and so often has.
     operator: Option<u64>,
+    /// Whether failed and left members are listed.
+    remembers: bool,
 }
 
-/// What one node has told in its present life.
+/// How long the checker looks for a member that failed or left: an hour less than the default of `keep_failed`.
+const KEPT_MICROS: u64 = 23 * 3600 * 1_000_000;
+
+/// The reports of one node in its present life.
 #[derive(Clone, Default)]
 struct Watched {
     incarnations: BTreeMap<Id, Incarnation>,
     users: BTreeSet<(Id, u32)>,
+    /// Members that failed or left and are not back, and when, in microseconds of this node's wall clock.
+    ended: BTreeMap<Id, u64>,
 }
 
 impl MembersChecker {
@@ -201,14 +251,24 @@ impl MembersChecker {
 
 impl Observer<Swim> for MembersChecker {
     fn on_event(&mut self, sim: &Sim<Swim>, host: HostId, event: &swim::Event) -> Verdict {
+        let ended = &mut self.nodes[host.index()].ended;
+        match event {
+            swim::Event::MemberDied { id, .. } | swim::Event::MemberLeft { id, .. } => {
+                ended.insert(*id, sim.clock(host).wall.as_micros());
+            }
+            swim::Event::MemberJoined { id, .. } => {
+                ended.remove(id);
+            }
+            _ => {}
+        }
         match event {
             swim::Event::MemberJoined { id, incarnation, .. }
             | swim::Event::MemberUpdated { id, incarnation, .. }
             | swim::Event::MemberSuspected { id, incarnation, .. }
-            | swim::Event::MemberRecovered { id, incarnation }
+            | swim::Event::MemberRecovered { id, incarnation, .. }
             | swim::Event::MemberDied { id, incarnation, .. }
-            | swim::Event::MemberLeft { id, incarnation } => self.told(host, *id, *incarnation),
-            // Once forgotten it may come back as a stranger.
+            | swim::Event::MemberLeft { id, incarnation, .. } => self.told(host, *id, *incarnation),
+            // Once forgotten it may come back as a intruder.
             swim::Event::MemberForgotten { id } => {
                 self.nodes[host.index()].incarnations.remove(id);
                 Ok(())
@@ -239,6 +299,21 @@ impl Checker<Swim> for MembersChecker {
             if machine.members().live() > sim.len() {
                 return Err(Violation::new(format!("{host} knows more members than there are")));
             }
+            // The history is kept for a time of the wall clock, so a clock that is set forward may end it.
+            let wall = sim.clock(host).wall.as_micros();
+            let ended = &mut self.nodes[host.index()].ended;
+            ended.retain(|_, since| since.checked_add(KEPT_MICROS).is_some_and(|end| wall < end));
+            if !self.remembers || ended.is_empty() {
+                continue;
+            }
+            let listed = machine.all_members(sim.clock(host));
+            let is_told =
+                |status: &swim::MemberStatus| status.state.is_live() || status.since_micros.is_some();
+            let is_listed = |id: &Id| listed.iter().any(|status| status.node.id == *id && is_told(status));
+            if let Some(id) = ended.keys().find(|id| !is_listed(id)) {
+                let text = format!("{host} does not list {id:?}, which failed or left");
+                return Err(Violation::new(text));
+            }
         }
         Ok(())
     }
@@ -255,11 +330,14 @@ impl Checker<Swim> for MembersChecker {
     }
 
     fn converged(&mut self, sim: &Sim<Swim>) -> Result<(), String> {
-        for host in sim.hosts() {
+        for host in sim.hosts().filter(|host| !sim.is_dead(*host)) {
             let Some(machine) = sim.machine(host) else { return Err(format!("{host} is down")) };
             for other in sim.hosts() {
                 let state = machine.members().member(id_of(other)).map(swim::Member::state);
-                if state != Some(swim::State::Alive) {
+                let is_listed = matches!(state, Some(swim::State::Alive | swim::State::Suspect));
+                let is_right =
+                    if sim.is_dead(other) { !is_listed } else { state == Some(swim::State::Alive) };
+                if !is_right {
                     return Err(format!("{host} has {other} as {state:?}"));
                 }
             }

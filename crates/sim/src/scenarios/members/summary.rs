@@ -51,8 +51,24 @@ pub struct Summary {
     pub converged: bool,
     /// From the end of what was done until everyone did.
     pub converged_seconds: Spread,
+    /// What distance did, where nodes have places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distance: Option<Distance>,
     /// The hash of everything that happened.
     pub trace_hash: String,
+}
+
+/// What distance did.
+#[derive(Debug, Serialize)]
+pub struct Distance {
+    /// From each crash until each survivor near it knew.
+    pub near_know_seconds: Spread,
+    /// The same of those far from it.
+    pub far_know_seconds: Spread,
+    /// Bytes per node and second on near ways.
+    pub near_bytes: f64,
+    /// The same on far ways.
+    pub far_bytes: f64,
 }
 
 impl Summary {
@@ -84,6 +100,12 @@ impl Summary {
             broadcasts_refused: runs.iter().map(|run| run.broadcasts_refused).sum(),
             converged: runs.iter().all(|run| run.converged),
             converged_seconds: Spread::new(runs.iter().filter_map(|run| run.converged_seconds)),
+            distance: runs.iter().all(|run| run.ways_rate.is_some()).then(|| Distance {
+                near_know_seconds: all(|run| &run.near_know_seconds),
+                far_know_seconds: all(|run| &run.far_know_seconds),
+                near_bytes: mean(|run| run.ways_rate.map_or(0.0, |(near, _)| near)),
+                far_bytes: mean(|run| run.ways_rate.map_or(0.0, |(_, far)| far)),
+            }),
             // One run: its hash. Many: the hash of their hashes.
             trace_hash: match hashes[..] {
                 [only] => only.to_owned(),
@@ -142,6 +164,18 @@ impl fmt::Display for Summary {
         writeln!(f, "  false          {} suspicions, {} deaths", self.false_suspects, self.false_dead)?;
         let (messages, bytes) = (self.messages_per_node_per_second, self.bytes_per_node_per_second);
         writeln!(f, "  sent           {messages:.2} datagrams, {bytes:.1} bytes per node and second")?;
+        if let Some(distance) = &self.distance {
+            writeln!(
+                f,
+                "  near           know {} s, {:.1} bytes",
+                distance.near_know_seconds, distance.near_bytes
+            )?;
+            writeln!(
+                f,
+                "  far            know {} s, {:.1} bytes",
+                distance.far_know_seconds, distance.far_bytes
+            )?;
+        }
         if self.unprobed_periods_max > 0 {
             writeln!(f, "  unprobed       at most {} periods", self.unprobed_periods_max)?;
         }

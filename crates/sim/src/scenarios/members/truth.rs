@@ -1,5 +1,5 @@
-//! How soon everybody knows the truth: of a node that was killed, one that stands still and goes on, and one that
-//! comes back at another address. What real agents are held to, see `crates/annulus/tests/members_twelve.rs`.
+//! How soon everybody knows the truth: of a node that was killed, one that is paused and goes on, and one that
+//! comes back at another address. What real agents are held to, see `crates/cli/tests/members_twelve.rs`.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Truth {
     pub nodes: u32,
     /// How they are set.
     pub settings: swim::Settings,
-    /// How long one stands still at least; it goes on when everybody else knows, if that takes longer.
+    /// How long one is paused at least; it goes on when everybody else knows, if that takes longer.
     pub still: Duration,
 }
 
@@ -30,7 +30,7 @@ pub struct Truth {
 pub struct Told {
     /// That the killed one is dead.
     pub killed: f64,
-    /// That the one that stands still does not live.
+    /// That the paused one does not live.
     pub still: f64,
     /// That it lives again, from when it went on.
     pub back: f64,

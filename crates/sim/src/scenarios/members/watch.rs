@@ -7,18 +7,23 @@ use annulus_core::swim::{self, Swim};
 use annulus_core::{Id, RequestId};
 
 use super::id_of;
+use super::topology::Ways;
 use crate::host::HostId;
-use crate::observer::{Datagram, Observer, Passage, Verdict};
+use crate::observer::{Datagram, DatagramFate, Observer, Verdict};
 use crate::sim::Sim;
 
 /// What became known of one crash.
 pub(super) struct Death {
+    host: HostId,
     at: Duration,
     first_suspect: Option<f64>,
     pub(super) first_dead: Option<f64>,
     last_dead: f64,
     know: usize,
     survivors: usize,
+    /// When each survivor near it knew, and each far from it.
+    pub(super) near: Vec<f64>,
+    pub(super) far: Vec<f64>,
 }
 
 /// Watches all nodes.
@@ -28,11 +33,13 @@ pub(super) struct Watch {
     pub(super) false_dead: u64,
     pub(super) broadcasts_refused: u64,
     probes: Probes,
+    ways: Option<Ways>,
 }
 
 impl Watch {
-    pub(super) fn new(nodes: u32) -> Self {
+    pub(super) fn new(nodes: u32, ways: Option<Ways>) -> Self {
         Self {
+            ways,
             deaths: BTreeMap::new(),
             probes: Probes::new(nodes),
             false_suspects: 0,
@@ -42,12 +49,27 @@ impl Watch {
     }
 
     pub(super) fn crashed(&mut self, host: HostId, at: Duration, survivors: usize) {
-        let death = Death { at, first_suspect: None, first_dead: None, last_dead: 0.0, know: 0, survivors };
+        let death = Death {
+            host,
+            at,
+            first_suspect: None,
+            first_dead: None,
+            last_dead: 0.0,
+            know: 0,
+            survivors,
+            near: Vec::new(),
+            far: Vec::new(),
+        };
         self.deaths.insert(id_of(host), death);
     }
 
     pub(super) fn forget_counts(&mut self) {
         (self.false_suspects, self.false_dead) = (0, 0);
+    }
+
+    /// The bytes on near and on far ways so far, where nodes have places.
+    pub(super) fn ways_bytes(&self) -> Option<(u64, u64)> {
+        self.ways.as_ref().map(|ways| (ways.near_bytes, ways.far_bytes))
     }
 
     /// Aligned, a crash lies a moment before a period and a suspicion at the end of one: whole periods.
@@ -88,6 +110,10 @@ impl Observer<Swim> for Watch {
                     death.first_dead.get_or_insert(after);
                     death.know += 1;
                     death.last_dead = after;
+                    if let Some(ways) = &self.ways {
+                        let is_far = ways.is_far(sim, host, death.host);
+                        (if is_far { &mut death.far } else { &mut death.near }).push(after);
+                    }
                 }
                 None => self.false_dead += 1,
             },
@@ -101,9 +127,9 @@ impl Observer<Swim> for Watch {
         Ok(())
     }
 
-    fn on_datagram(&mut self, sim: &Sim<Swim>, datagram: Datagram<'_>) -> Passage {
+    fn on_datagram(&mut self, sim: &Sim<Swim>, datagram: Datagram<'_>) -> DatagramFate {
         self.probes.see(sim.elapsed(), &datagram);
-        Passage::Pass
+        self.ways.as_mut().map_or(DatagramFate::Pass, |ways| ways.see(sim, &datagram))
     }
 }
 

@@ -1,46 +1,52 @@
-//! Who watches the mesh.
+//! The checker of the mesh: messages ([`Letters`]), rings, and the figures of the report.
+//!
+//! It checks D (no letter is lost), O (none is delivered twice), T (nobody says more than is known) and P (letters arrive
+//! soon) under every fault. The excuses are constants and counted: [`DISKS_LOST`](super::DISKS_LOST) and
+//! [`BOX_LOST`](super::BOX_LOST).
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use annulus_core::RequestId;
-use annulus_core::w3w::{BLOCKS, Event, Key, Mesh, Nid, Reply};
+use annulus_core::w3w::{BLOCKS, Event, Form, Key, Mesh, Nid, Reply, read_form};
+use annulus_core::{RequestId, StreamId};
 use serde_json::{Map, Value, json};
 
+use super::World;
 use super::graph::cut_nodes;
+use super::letters::{Letters, SITUATIONS};
 use super::trails::Trails;
-use super::{MeshScenario, World};
 use crate::disk::DiskFate;
+use crate::fault::Step;
 use crate::host::{HostId, HostState};
+use crate::ledger::Ledger;
 use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::Checker;
 use crate::sim::Sim;
 
-/// A message of the scenario.
-struct Expected {
-    from: HostId,
-    to: HostId,
-    key: Key,
-    is_acknowledged: bool,
-    delivered: u32,
-}
+/// The requests of withdrawals begin here: far beyond those that the simulation numbers.
+const CANCELS: u64 = 1 << 40;
+/// How often disks are compared while the nodes converge.
+const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
 /// Watches all nodes.
 pub struct MeshChecker {
-    expected: Vec<Expected>,
-    by_request: BTreeMap<RequestId, usize>,
-    by_key: BTreeMap<Key, usize>,
+    pub(super) letters: Letters,
+    /// Requests whose messages are withdrawn so long after their answer.
+    pub(super) withdrawals: BTreeMap<RequestId, Duration>,
+    /// Withdrawals under way: request, sender and number.
+    cancels: BTreeMap<RequestId, u64>,
+    ledger: Ledger,
+    /// A violation that was seen where none can be reported.
+    seen: Option<Violation>,
     trails: Trails,
     hops: Vec<u32>,
-    duplicates: u64,
-    /// Hosts that may deliver again: what they remembered is lost.
-    forgetful: BTreeSet<HostId>,
     /// Hosts that have died for good.
     pub(super) dead: BTreeSet<HostId>,
     peers_max: usize,
     quiet: (Duration, Duration),
+    calm_at: Duration,
+    compared_at: Duration,
     here: (Option<u64>, Option<u64>),
-    is_gentle: bool,
     /// HEREs sent by machines that are gone.
     here_gone: u64,
     neighbours_exact: bool,
@@ -49,73 +55,34 @@ pub struct MeshChecker {
 }
 
 impl MeshChecker {
-    pub(super) fn new(
-        _: &MeshScenario,
-        world: &World,
-        quiet_from: Duration,
-        quiet_until: Duration,
-        is_gentle: bool,
-    ) -> Self {
+    pub(super) fn new(world: &World, quiet_from: Duration, quiet_until: Duration) -> Self {
         Self {
-            expected: Vec::new(),
-            by_request: BTreeMap::new(),
-            by_key: BTreeMap::new(),
+            letters: Letters::default(),
+            withdrawals: BTreeMap::new(),
+            cancels: BTreeMap::new(),
+            ledger: Ledger::new(&SITUATIONS),
+            seen: None,
             trails: Trails::default(),
             hops: Vec::new(),
-            duplicates: 0,
-            forgetful: BTreeSet::new(),
             dead: BTreeSet::new(),
             peers_max: world.peers_max,
             quiet: (quiet_from, quiet_until),
+            calm_at: Duration::ZERO,
+            compared_at: Duration::ZERO,
             here: (None, None),
-            is_gentle,
             here_gone: 0,
             neighbours_exact: false,
             cut_nodes: 0,
         }
     }
 
-    /// A message will be sent.
-    pub(super) fn expects(&mut self, request: RequestId, from: HostId, to: HostId, data: &[u8]) {
-        let key = Key::of(data);
-        self.by_request.insert(request, self.expected.len());
-        self.by_key.insert(key, self.expected.len());
-        self.expected.push(Expected { from, to, key, is_acknowledged: false, delivered: 0 });
-    }
-
-    fn received(&mut self, host: HostId, nid: Nid, key: Key) -> Verdict {
-        let Some(message) = self.by_key.get(&key).and_then(|index| self.expected.get_mut(*index)) else {
-            return Err(Violation::new(format!("{host} was given {key}, which nobody sent")));
-        };
-        if message.to != host {
-            return Err(Violation::new(format!("{host} was given {key}, which is for {}", message.to)));
-        }
-        message.delivered += 1;
-        if message.delivered == 1 {
-            self.hops.extend(self.trails.hops(key, nid));
-        } else {
-            self.duplicates += 1;
-            if !self.forgetful.contains(&host) {
-                return Err(Violation::new(format!("{host} was given {key} twice")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whatever was acknowledged is there, and everything there is what it says.
-    fn check_disk(&self, sim: &Sim<Mesh>, host: HostId) -> Verdict {
-        let disk = sim.disk(host);
-        for message in self.expected.iter().filter(|message| message.from == host && message.is_acknowledged)
-        {
-            let is_there = disk.and_then(|disk| disk.value(BLOCKS, &message.key.to_bytes())).is_some();
-            if !is_there && !self.forgetful.contains(&host) {
-                let key = message.key;
-                return Err(Violation::new(format!("{host} has lost {key}, which it had acknowledged")));
-            }
-        }
-        for (key, value) in disk.into_iter().flat_map(|disk| disk.entries(BLOCKS)) {
-            if Key::of(value).to_bytes() != key {
-                return Err(Violation::new(format!("{host} has a block that does not hash to its key")));
+    /// Every block matches its key.
+    fn check_blocks(sim: &Sim<Mesh>) -> Verdict {
+        for host in sim.hosts() {
+            for (key, value) in sim.disk(host).into_iter().flat_map(|disk| disk.entries(BLOCKS)) {
+                if Key::of(value).to_bytes() != key {
+                    return Err(Violation::new(format!("{host} has a block that does not hash to its key")));
+                }
             }
         }
         Ok(())
@@ -137,6 +104,16 @@ impl MeshChecker {
     fn here_sent(&self, sim: &Sim<Mesh>) -> u64 {
         self.here_gone + sim.machines().map(|(_, mesh)| mesh.counted().here_sent).sum::<u64>()
     }
+
+    /// Withdraws a message some time after its answer.
+    fn withdraw_later(&mut self, sim: &Sim<Mesh>, host: HostId, request: RequestId, number: u64) {
+        let Some(delay) = self.withdrawals.remove(&request) else { return };
+        let cancel = RequestId(CANCELS + self.cancels.len() as u64);
+        self.cancels.insert(cancel, number);
+        let command = annulus_core::w3w::Command::Cancel { number };
+        let call = move |sim: &mut Sim<Mesh>| sim.after(delay, Step::Command(host, cancel, command));
+        sim.inject(Step::Call(Box::new(call)));
+    }
 }
 
 /// Each node without which the others would not all be connected; `None` if they are not.
@@ -150,6 +127,9 @@ fn cut_by(sim: &Sim<Mesh>) -> Option<Vec<HostId>> {
             peers[one].push(other);
             peers[other].push(one);
         }
+    }
+    if hosts.is_empty() {
+        return Some(Vec::new());
     }
     Some(cut_nodes(&peers)?.into_iter().map(|index| hosts[index]).collect())
 }
@@ -180,11 +160,20 @@ fn ring_fault(sim: &Sim<Mesh>) -> Option<String> {
 impl Observer<Mesh> for MeshChecker {
     fn on_event(&mut self, sim: &Sim<Mesh>, host: HostId, event: &Event) -> Verdict {
         match event {
-            Event::MessageReceived { message, .. } => {
+            Event::MessageReceived { message, data } => {
                 let nid = sim.machine(host).map(Mesh::nid).unwrap_or_default();
-                self.received(host, nid, message.key)
+                let payload = match read_form(data) {
+                    Form::Letter(letter) => Key::of(letter.payload),
+                    Form::Plain(payload) | Form::Ask { payload, .. } => Key::of(payload),
+                    _ => message.key,
+                };
+                self.hops.extend(self.trails.hops(message.key, nid));
+                self.letters.reported(sim, &mut self.ledger, host, payload)
             }
-            Event::MessagePassedOn { key, sender, from, to, .. } => {
+            Event::MessageStateChanged { number, state, .. } => {
+                self.letters.state_changed(sim, &mut self.ledger, host, *number, *state)
+            }
+            Event::MessageForwarded { key, sender, from, to, .. } => {
                 let at = sim.machine(host).map(Mesh::nid).unwrap_or_default();
                 if from.is_none() && *sender == at {
                     self.trails.watch(*key, at);
@@ -197,23 +186,35 @@ impl Observer<Mesh> for MeshChecker {
     }
 
     fn on_reply(&mut self, sim: &Sim<Mesh>, host: HostId, request: RequestId, reply: &Reply) -> Verdict {
-        if let (Some(index), Reply::Sent { .. }) = (self.by_request.get(&request), reply) {
-            self.expected[*index].is_acknowledged = true;
-            return self.check_disk(sim, host);
+        match reply {
+            Reply::Sent { number, .. } => {
+                self.withdraw_later(sim, host, request, *number);
+                self.letters.acknowledged(sim, host, request, *number)
+            }
+            Reply::Cancelled { is_certain } => match self.cancels.get(&request) {
+                Some(number) => self.letters.cancelled(host, *number, *is_certain),
+                None => Ok(()),
+            },
+            _ => Ok(()),
         }
-        Ok(())
     }
 
-    fn on_crash(&mut self, sim: &Sim<Mesh>, host: HostId, disk: DiskFate) {
-        self.here_gone += sim.machine(host).map_or(0, |mesh| mesh.counted().here_sent);
-        if disk == DiskFate::Lost {
-            self.forgetful.insert(host);
+    fn on_write(&mut self, sim: &Sim<Mesh>, host: HostId, _: StreamId, bytes: &[u8]) {
+        if let Err(violation) = self.letters.wrote(sim, &mut self.ledger, host, bytes) {
+            self.seen.get_or_insert(violation);
         }
+    }
+
+    fn on_crash(&mut self, sim: &Sim<Mesh>, host: HostId, _: DiskFate) {
+        self.here_gone += sim.machine(host).map_or(0, |mesh| mesh.counted().here_sent);
     }
 }
 
 impl Checker<Mesh> for MeshChecker {
     fn check(&mut self, sim: &Sim<Mesh>) -> Verdict {
+        if let Some(violation) = self.seen.take() {
+            return Err(violation);
+        }
         let at = sim.elapsed();
         if at >= self.quiet.0 && self.here.0.is_none() {
             self.here.0 = Some(self.here_sent(sim));
@@ -223,21 +224,30 @@ impl Checker<Mesh> for MeshChecker {
             self.neighbours_exact = ring_fault(sim).is_none();
             self.cut_nodes = cut_by(sim).map_or(sim.len(), |cut| cut.len());
         }
+        self.letters.check(sim, &mut self.ledger)?;
         if at.as_secs().is_multiple_of(10) { self.check_rings(sim) } else { Ok(()) }
     }
 
-    fn on_calm(&mut self, _: &Sim<Mesh>) {}
+    fn on_calm(&mut self, sim: &Sim<Mesh>) {
+        self.calm_at = sim.elapsed();
+    }
 
     fn converged(&mut self, sim: &Sim<Mesh>) -> Result<(), String> {
-        let is_missing = |host: &HostId| sim.state(*host) != HostState::Up && !self.dead.contains(host);
+        if sim.elapsed() >= self.compared_at + COMPARE_EVERY {
+            self.compared_at = sim.elapsed();
+            if let Err(violation) = self.check(sim) {
+                self.seen = Some(violation);
+                // The next look of the run reports it.
+                return Ok(());
+            }
+        }
+        let is_gone = |host: &HostId| self.dead.contains(host) || sim.is_dead(*host);
+        let is_missing = |host: &HostId| sim.state(*host) != HostState::Up && !is_gone(host);
         if let Some(host) = sim.hosts().find(is_missing) {
             return Err(format!("{host} is down"));
         }
-        if self.is_gentle
-            && let Some(message) = self.expected.iter().find(|message| message.delivered == 0)
-        {
-            let Expected { from, to, key, .. } = message;
-            return Err(format!("{key} from {from} has not reached {to}"));
+        if let Some(text) = self.letters.missing(sim) {
+            return Err(text);
         }
         if let Some(fault) = ring_fault(sim) {
             return Err(fault);
@@ -252,14 +262,17 @@ impl Checker<Mesh> for MeshChecker {
                 }
             }
         }
-        let hosts: Vec<HostId> = sim.hosts().collect();
-        hosts.into_iter().try_for_each(|host| self.check_disk(sim, host)).map_err(|violation| violation.text)
+        Self::check_blocks(sim)
+            .and_then(|()| self.letters.take_times(&mut self.ledger, self.calm_at))
+            .map_err(|violation| violation.text)
+    }
+
+    fn ledger(&self) -> Option<&Ledger> {
+        Some(&self.ledger)
     }
 
     fn measured(&mut self, sim: &Sim<Mesh>) -> Map<String, Value> {
-        let delivered = self.expected.iter().filter(|message| message.delivered > 0).count();
-        let is_lost = |message: &&Expected| message.delivered == 0 && message.is_acknowledged;
-        let undelivered = self.expected.iter().filter(is_lost).count();
+        let (planned, delivered, undelivered) = self.letters.counts();
         let hops: u64 = self.hops.iter().map(|hops| u64::from(*hops)).sum();
         let of = |sum: u64, count: usize| if count == 0 { 0.0 } else { sum as f64 / count as f64 };
         let minutes = (self.quiet.1 - self.quiet.0).as_secs_f64() / 60.0;
@@ -270,12 +283,13 @@ impl Checker<Mesh> for MeshChecker {
             _ => 0.0,
         };
         let measured = json!({
-            "messages": self.expected.len(),
+            "messages": planned,
             "delivered": delivered,
-            "duplicates": self.duplicates,
+            "duplicates": self.letters.duplicates,
+            "slowest_seconds": self.letters.slowest.as_secs_f64(),
             "undelivered_present": undelivered,
             "hops": { "mean": of(hops, self.hops.len()), "max": self.hops.iter().max().copied().unwrap_or(0) },
-            "sends_per_message": of(self.trails.sends(), self.expected.len()),
+            "sends_per_message": of(self.trails.sends(), planned),
             "here_per_node_per_minute": here,
             "ring_neighbours_exact": self.neighbours_exact,
             "cut_nodes": self.cut_nodes,

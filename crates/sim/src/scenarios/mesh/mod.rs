@@ -1,17 +1,22 @@
 //! Nodes of a mesh that send each other messages: the scenario of [`annulus_core::w3w`].
 //!
 //! Nodes start one after the other, each knowing a few random others. They have time to find their places; then some
-//! go away, messages are sent from those present to anybody, and the others come back. What must hold:
+//! go away, messages are sent from those present to anybody, and the others come back. In a swarm ([`swarm`]) messages
+//! flow from the tenth second on, through all faults and after them. What must hold:
 //!
-//! - A message is delivered to its application at most once, unless the disk that remembers it is lost (MA-40b).
-//! - A block whose sender was told that it is safe is on the disk at every start after that, and every block hashes to
-//!   its key (MF-17).
+//! - O: a letter is delivered to its application at most once, unless the recipient's disk is lost (CU-9).
+//! - D: a message is on its sender's disk, synced, when it is acknowledged; a letter stays there until it is over (CU-11).
+//! - T: no state of an outbox says more than is true (CU-23); a node answers `held`, and confirms letters, when its disk
+//!   has them.
+//! - P: after the last fault letters arrive soon.
 //! - Rings are ascending and no larger than their limit and one (MF-12).
 //! - When the faults have stopped, the rings become exact: everybody is connected to both its neighbours, and no
-//!   single node holds the rest together. If nothing was lost on the way, every message arrives.
+//!   single node holds the rest together. Every letter arrives whose sender did not lose its disk, whatever the faults.
 
 mod checker;
 mod graph;
+mod letters;
+mod swarm;
 mod trails;
 
 use core::time::Duration;
@@ -22,8 +27,9 @@ use annulus_core::w3w::{self, Command, Fault as Broken, Forward, Mesh, Nid};
 use serde_json::json;
 
 pub use checker::MeshChecker;
+pub use letters::{ARRIVES, BOX_LOST, DISKS_LOST};
 
-use crate::conditions::{Conditions, FaultPlan};
+use crate::conditions::Conditions;
 use crate::disk::DiskFate;
 use crate::fault::Fault;
 use crate::host::{HostId, HostSpec};
@@ -31,8 +37,11 @@ use crate::observer::Violation;
 use crate::scenario::{Scenario, Setup};
 use crate::sim::{Sim, stream_of};
 
-/// How long rings and messages may take when nothing is wrong any more: half the time a message waits.
-pub const CONVERGE_WITHIN: Duration = Duration::from_secs(1800);
+use letters::Plan;
+
+/// How long rings and messages may take when nothing is wrong any more: letters whose custodians lost their disks are sent
+/// again after ten minutes, twenty, and so on (CU-18).
+pub const CONVERGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The port of the network.
 const PORT: u16 = 22_000;
@@ -58,6 +67,10 @@ pub struct MeshScenario {
     pub message_bytes: usize,
     /// Which part of the nodes is away when the messages are sent.
     pub away: f64,
+    /// Whether those who go away lose power in the middle of the messages, so that no FIN tells their peers.
+    pub silent: bool,
+    /// Whether the messages are plain: custody ends with the answer of the next node, and no receipt comes.
+    pub plain: bool,
     /// How many nodes die when the others have found their places, and never come back.
     pub deaths: u32,
     /// To whom relays pass messages on.
@@ -82,6 +95,8 @@ impl Default for MeshScenario {
             messages: 100,
             message_bytes: 0,
             away: 0.0,
+            silent: false,
+            plain: false,
             deaths: 0,
             forward: Forward::Nearest,
             seeds: 3,
@@ -113,13 +128,41 @@ impl Scenario for MeshScenario {
     fn setup(&self, seed: u64) -> Result<Setup<Mesh, MeshChecker>, Violation> {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
         let world = self.world(&mut rng);
+        if self.swarm {
+            return Ok(self.setup_swarm(seed, &mut rng, &world));
+        }
         let (nodes, peers_max) = (world.nodes, world.peers_max);
-        let (forward, seeds, fault) = (self.forward, self.seeds, self.broken);
+        let mut sim = self.nodes(seed, &world);
+        let settled = START_EVERY * nodes + Duration::from_secs(self.settle_seconds);
+        let faults_for = settled + SENDING + if world.away > 0.0 { AWAY } else { Duration::ZERO };
+        let mut checker = MeshChecker::new(&world, settled.saturating_sub(QUIET), settled);
+        let away = self.send_away(&mut sim, &mut rng, &world, settled);
+        let dead = self.let_die(&mut sim, &mut rng, &away, settled);
+        checker.dead = dead.iter().copied().collect();
+        self.send(&mut sim, &mut rng, settled, (&away, &dead), &mut checker, seed);
+        world.conditions.faults.schedule(seed, &mut sim, faults_for);
+        let settings = json!({
+            "max": peers_max, "messages": self.messages, "away": world.away, "seeds": self.seeds,
+            "deaths": self.deaths,
+            "forward": if self.forward == Forward::Both { "both" } else { "nearest" },
+            "settle_seconds": self.settle_seconds, "swarm": self.swarm, "silent": self.silent,
+            "plain": self.plain,
+            "loss": world.conditions.config.network.loss, "faults": world.conditions.faults,
+        });
+        Ok(Setup { sim, checker, faults_for, converge_within: CONVERGE_WITHIN, settings })
+    }
+}
+
+impl MeshScenario {
+    /// A world of nodes that start one after the other.
+    fn nodes(&self, seed: u64, world: &World) -> Sim<Mesh> {
+        let (nodes, peers_max) = (world.nodes, world.peers_max);
+        let (forward, seeds, fault, swarm) = (self.forward, self.seeds, self.broken, self.swarm);
         let mut sim = Sim::new(seed, world.conditions.config.clone(), move |birth| {
             let config = w3w::Config {
                 uuid: uuid(seed, birth.host),
                 bind: SocketAddrV4::new(v4(birth.address), PORT),
-                seeds: seeds_of(seed, birth.host, nodes, seeds),
+                seeds: seeds_of(seed, birth.host, nodes, seeds, swarm),
                 peers_max,
                 peers_min: 4,
                 forward,
@@ -132,28 +175,9 @@ impl Scenario for MeshScenario {
             let host = sim.add_host_with(HostSpec { off: true, ..HostSpec::default() });
             sim.at(START_EVERY * index, Fault::Start(host));
         }
-        let settled = START_EVERY * nodes + Duration::from_secs(self.settle_seconds);
-        let faults_for = settled + SENDING + if world.away > 0.0 { AWAY } else { Duration::ZERO };
-        let is_gentle =
-            world.conditions.faults == FaultPlan::default() && world.conditions.config.disk.failure == 0.0;
-        let mut checker = MeshChecker::new(self, &world, settled.saturating_sub(QUIET), settled, is_gentle);
-        let away = self.send_away(&mut sim, &mut rng, &world, settled);
-        let dead = self.let_die(&mut sim, &mut rng, &away, settled);
-        checker.dead = dead.iter().copied().collect();
-        self.send(&mut sim, &mut rng, settled, (&away, &dead), &mut checker, seed);
-        world.conditions.faults.schedule(seed, &mut sim, faults_for);
-        let settings = json!({
-            "max": peers_max, "messages": self.messages, "away": world.away, "seeds": self.seeds,
-            "deaths": self.deaths,
-            "forward": if self.forward == Forward::Both { "both" } else { "nearest" },
-            "settle_seconds": self.settle_seconds, "swarm": self.swarm,
-            "loss": world.conditions.config.network.loss, "faults": world.conditions.faults,
-        });
-        Ok(Setup { sim, checker, faults_for, converge_within: CONVERGE_WITHIN, settings })
+        sim
     }
-}
 
-impl MeshScenario {
     fn world(&self, rng: &mut Rng) -> World {
         if !self.swarm {
             let (nodes, peers_max, away) = (self.nodes, self.peers_max, self.away);
@@ -162,8 +186,8 @@ impl MeshScenario {
         World {
             nodes: rng.between(2, u64::from(self.nodes.max(2))) as u32,
             peers_max: rng.between(4, 12) as usize,
-            away: if rng.chance(0.5) { rng.unit() * 0.5 } else { 0.0 },
-            conditions: Conditions::swarm(rng),
+            away: 0.0,
+            conditions: swarm::conditions(rng),
         }
     }
 
@@ -175,8 +199,8 @@ impl MeshScenario {
         let count = ((f64::from(world.nodes) * world.away) as usize).min(hosts.len() - 1);
         hosts.truncate(count);
         for &host in &hosts {
-            // The process ends, its kernel says so: keep-alive, which finds out the silent ones, is the driver's.
-            sim.at(settled, Fault::Crash { host, power: false, disk: DiskFate::UnsyncedLost });
+            let at = if self.silent { settled + SENDING / 3 } else { settled };
+            sim.at(at, Fault::Crash { host, power: self.silent, disk: DiskFate::UnsyncedLost });
             let back = rng.duration_below(AWAY / 2);
             sim.at(settled + SENDING + AWAY / 2 + back, Fault::Start(host));
         }
@@ -212,9 +236,17 @@ impl MeshScenario {
             data.resize(data.len().max(self.message_bytes), b'.');
             // Those who leave have left by then, and their peers know it.
             let pause = SENDING / 6 + rng.duration_below(SENDING * 4 / 6);
-            let command = Command::Send { to: nid(seed, to), data: data.clone(), receipt: false };
+            let (to_nid, data_sent) = (nid(seed, to), data.clone());
+            let command = if self.plain {
+                Command::Send { to: to_nid, data: data_sent, receipt: false }
+            } else {
+                let (lifetime, certain, receipt) = (None, true, false);
+                Command::SendLetter { to: to_nid, data: data_sent, lifetime, certain, receipt }
+            };
             let request = sim.command_after(settled + pause - sim.elapsed(), from, command);
-            checker.expects(request, from, to, &data);
+            let prompt_from = (!away.contains(&to)).then_some(settled + pause);
+            let plan = Plan { from, to, is_letter: !self.plain, is_long: true, prompt_from };
+            checker.letters.expect(request, &data, plan);
         }
     }
 }
@@ -230,10 +262,14 @@ fn nid(seed: u64, host: HostId) -> Nid {
     Nid::from_uuid(uuid(seed, host))
 }
 
-/// Whom a host knows at first: anybody, started already or not.
-fn seeds_of(seed: u64, host: HostId, nodes: u32, seeds: u32) -> Vec<Ipv4Addr> {
+/// Whom a host knows at first: anybody, started already or not. In a swarm the next one is among them, so that no node
+/// knows itself alone.
+fn seeds_of(seed: u64, host: HostId, nodes: u32, seeds: u32, swarm: bool) -> Vec<Ipv4Addr> {
     let mut rng = Rng::from_number(seed, (1 << 33) + host.index() as u64);
-    (0..seeds).map(|_| v4(crate::sim::address(HostId::new(rng.below(nodes.into()) as u32)))).collect()
+    let next = HostId::new((host.index() as u32 + 1) % nodes);
+    let next = swarm.then(|| v4(crate::sim::address(next)));
+    let drawn = (0..seeds).map(|_| v4(crate::sim::address(HostId::new(rng.below(nodes.into()) as u32))));
+    drawn.chain(next).collect()
 }
 
 fn v4(address: IpAddr) -> Ipv4Addr {

@@ -23,8 +23,6 @@ const ARRIVED_WITHIN: Duration = Duration::from_secs(45);
 /// How long the ring may take to be whole once nobody vanishes any more: who vanished together with both its neighbours is
 /// noticed when everybody is asked, every 15 minutes.
 const WHOLE_WITHIN: Duration = Duration::from_secs(1500);
-/// How often a message is sent again, by another way.
-const RETRIES: u8 = 2;
 
 /// The settings: those of the experiment, and how long nodes stay.
 #[derive(Clone, Debug)]
@@ -194,7 +192,7 @@ fn send(world: &mut World, watch: &mut ChurnWatch) {
     let Some(&from) = world.rng.pick(&joined) else { return };
     let key = Id::new(world.rng.next_u128());
     let payload = (watch.lookups.len() as u32).to_be_bytes().to_vec();
-    let command = Command::Route { app: AppName::default(), key, payload, retries: RETRIES };
+    let command = Command::route(AppName::default(), key, payload);
     let request = world.sim.command(from, command);
     watch.by_request.insert(request, watch.lookups.len());
     let (at, wrong, reported, orphaned) = (Vec::new(), false, false, false);

@@ -50,15 +50,15 @@ impl World {
     }
 
     /// Messages to the ids of nodes.
-    fn phase_to_nodes(&mut self, lookups: u32, retries: u8) -> Phase {
+    fn phase_to_nodes(&mut self, lookups: u32) -> Phase {
         let keys = core::mem::replace(&mut self.keys, Keys::Nodes);
-        let phase = self.phase(lookups, retries).unwrap();
+        let phase = self.phase(lookups).unwrap();
         self.keys = keys;
         phase
     }
 
     fn assert_all_arrive(&mut self, lookups: u32) {
-        let phase = self.phase(lookups, 2).unwrap();
+        let phase = self.phase(lookups).unwrap();
         assert_eq!((phase.delivered, phase.wrong, phase.twice), (u64::from(lookups), 0, 0), "{phase:?}");
     }
 }
@@ -99,8 +99,8 @@ fn a_one_way_link_between_neighbours_does_no_lasting_harm() {
     world.assert_all_arrive(50);
 }
 
-/// PF-13: it takes a sixteenth of a second for whatever comes, and the next waits. Messages go around it; nobody takes its
-/// seat. Acknowledgements that take seconds are in the tests of the core.
+/// PF-13: it takes a sixteenth of a second for whatever comes, and the next waits. Messages go around it; no other node
+/// takes its entry. Acknowledgements that take seconds are in the tests of the core.
 #[test]
 fn a_slow_node_is_routed_around_and_not_evicted() {
     let mut world = world(40, 13);
@@ -110,10 +110,10 @@ fn a_slow_node_is_routed_around_and_not_evicted() {
     // A message to a key of others arrives, whether its way led through the slow one or not.
     let others: Vec<HostId> = world.alive.iter().copied().filter(|host| *host != slow).collect();
     let all = core::mem::replace(&mut world.alive, others);
-    let phase = world.phase_to_nodes(20, 1);
+    let phase = world.phase_to_nodes(20);
     assert_eq!((phase.delivered, phase.wrong, phase.twice), (20, 0, 0), "{phase:?}");
     world.alive = all;
-    assert!(world.leaf_sets_are_exact(), "it has kept its seats");
+    assert!(world.leaf_sets_are_exact(), "it is still in the tables");
     assert_eq!(world.watch.failed(world.id(slow)), 0, "nobody took it for dead");
     world.sim.fault(Fault::Slow { host: slow, delay: Duration::ZERO });
     world.run(60 * SECOND);
@@ -159,7 +159,8 @@ fn the_table_follows_distances_that_change() {
         world.alive.iter().filter(has).count()
     };
     let before = holders(&world);
-    world.sim.fault(Fault::Slow { host: far, delay: 200 * SECOND / 1000 });
+    // Not so slow that the inputs of its peers overload it: then it is removed, which is another matter.
+    world.sim.fault(Fault::Slow { host: far, delay: 120 * SECOND / 1000 });
     world.run(2 * 900 * SECOND);
     let after = holders(&world);
     assert!(after * 2 < before, "{before} had it when it was near, {after} when it is far");

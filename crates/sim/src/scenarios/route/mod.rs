@@ -2,9 +2,11 @@
 //! messages are sent between random pairs of them, and an oracle that knows all nodes says whether each arrived where it
 //! should.
 //!
-//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `churn.rs` nodes that come and go, `swarm.rs` any faults with a checker.
+//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `churn.rs` nodes that come and go, `swarm.rs` any faults
+//! with a checker, `flow/` messages that never stop while something goes wrong.
 
 mod churn;
+mod flow;
 mod storm;
 mod swarm;
 mod world;
@@ -22,6 +24,7 @@ use annulus_core::Base;
 use serde::Serialize;
 
 pub use churn::{ChurnReport, RouteChurn};
+pub use flow::{Drill, FlowBroken, FlowChecker, Gone, RouteFlow};
 pub use storm::{RouteStorm, StormKind, StormReport};
 pub use swarm::{Broken, RouteChecker, RouteScenario};
 use world::World;
@@ -127,16 +130,16 @@ impl RouteExperiment {
         }
         world.sim.run_for(Duration::from_secs(20), &mut world.watch)?;
         let join_messages = world.messages();
-        let quiet = world.phase(self.lookups, 0)?;
+        let quiet = world.phase(self.lookups)?;
         let before = world.messages();
         world.sim.run_for(REST, &mut world.watch)?;
         let at_rest = (world.messages() - before) as f64 / f64::from(self.nodes) / REST.as_secs_f64();
         let (mut during, mut after) = (None, None);
         if self.fail > 0.0 {
             world.fail(self.fail)?;
-            during = Some(world.phase(self.lookups, 3)?);
+            during = Some(world.phase(self.lookups)?);
             world.sim.run_for(self.repair, &mut world.watch)?;
-            after = Some(world.phase(self.lookups, 0)?);
+            after = Some(world.phase(self.lookups)?);
         }
         finish_trace(&mut world.sim)?;
         Ok(RouteReport {

@@ -104,7 +104,7 @@ impl RouteStorm {
         world.sim.run_for(REST, &mut world.watch)?;
         let messages_at_once = world.messages() - before;
         let rate = world.rate_over(REST)?;
-        let phase = world.phase(self.lookups, 0)?;
+        let phase = world.phase(self.lookups)?;
         let times = messages_at_once as f64 / messages_one_by_one.max(1) as f64;
         Ok(StormReport {
             seed,

@@ -2,9 +2,9 @@
 //!
 //! Nodes join through the first three, faults happen, messages are sent. What must hold:
 //!
-//! - A message that may not be repeated is delivered at most once, also when processes stood still or machines slept,
-//!   and while the ring is two.
-//! - Of a message that was reported as failed nothing was delivered, and none is delivered later.
+//! - A message sent `once` is delivered at most once, also when processes were paused or machines slept, and while the
+//!   ring is two.
+//! - A message that was reported as failed was not delivered, and is not delivered later.
 //! - A message that was reported as delivered was delivered, and where the report says.
 //! - Every sender that lives on learns what became of its message.
 //! - When the faults have stopped, all leaf sets become exact, and then every message arrives at its owner.
@@ -13,12 +13,15 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use annulus_core::pastry::{self, AppName, Application, Command, Event, Failure, Passing, Pastry, Reply};
+use annulus_core::pastry::{
+    self, AppName, Application, Command, Event, Failure, Forward, Outcome, Passing, Pastry, Reply,
+};
 use annulus_core::ring::Side;
 use annulus_core::{Id, RequestId, Rng};
 use serde_json::json;
 
 use super::world::id_of;
+use crate::aim::Aim;
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;
 use crate::host::HostId;
@@ -59,12 +62,18 @@ pub struct RouteScenario {
     pub broken: Option<Broken>,
 }
 
-/// Stops every message at its owner.
-struct Swallows;
+/// Accepts every message; or stops it at its owner.
+struct Accepts {
+    swallows: bool,
+}
 
-impl Application for Swallows {
-    fn forward(&self, passing: &Passing<'_>) -> pastry::Verdict {
-        if passing.next.is_none() { pastry::Verdict::Stop } else { pastry::Verdict::Forward }
+impl Application for Accepts {
+    fn forward(&self, passing: &Passing<'_>) -> Forward {
+        if self.swallows && passing.next.is_none() { Forward::Stop } else { Forward::Continue }
+    }
+
+    fn deliver(&self, _: &Passing<'_>) -> Option<pastry::Verdict> {
+        Some(pastry::Verdict::Accept)
     }
 }
 
@@ -96,7 +105,7 @@ impl Scenario for RouteScenario {
     fn setup(&self, seed: u64) -> Result<Setup<Pastry, RouteChecker>, Violation> {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
         let (nodes, conditions) = if self.swarm {
-            (rng.between(2, u64::from(self.nodes.max(2))) as u32, Conditions::swarm(&mut rng))
+            (rng.between(2, u64::from(self.nodes.max(2))) as u32, self.conditions.drawn(&mut rng))
         } else {
             (self.nodes, self.conditions.clone())
         };
@@ -104,18 +113,14 @@ impl Scenario for RouteScenario {
         let mut sim = Sim::new(seed, conditions.config.clone(), move |birth| {
             let config = settings.config(seed, birth.host, nodes);
             let pastry = Pastry::new(config, birth.seed).expect("the settings go together");
-            match settings.broken {
-                Some(Broken::Swallows) => {
-                    pastry.with_application(AppName::default(), std::sync::Arc::new(Swallows))
-                }
-                None => pastry,
-            }
+            let swallows = settings.broken == Some(Broken::Swallows);
+            pastry.with_application(AppName::default(), std::sync::Arc::new(Accepts { swallows }))
         });
         (0..nodes).for_each(|_| {
             sim.add_host();
         });
         let faults_for = Duration::from_secs(self.seconds);
-        conditions.faults.schedule(seed, &mut sim, faults_for);
+        conditions.faults.put_into(seed, &mut sim, faults_for, &AIMS);
         let mut checker = RouteChecker::new(seed, nodes, self.leaf_set_max / 2);
         for _ in 0..self.seconds * 2 {
             let after = rng.duration_below(faults_for);
@@ -135,11 +140,23 @@ impl Scenario for RouteScenario {
     }
 }
 
+/// Hits the clockwise neighbour of a node: who takes over its keys.
+static AIMS: [Aim<Pastry>; 1] = [Aim { name: "neighbour", find: neighbour }];
+
+fn neighbour(sim: &Sim<Pastry>, rng: &mut Rng) -> Option<HostId> {
+    let joined: Vec<&Pastry> =
+        sim.machines().map(|(_, pastry)| pastry).filter(|pastry| pastry.is_active()).collect();
+    let next = *rng.pick(&joined)?.leaf_set().side(Side::Clockwise).first()?;
+    sim.machines().find(|(_, pastry)| pastry.own().id == next).map(|(host, _)| host)
+}
+
 /// A message and what is known of it.
 struct Sent {
     from: HostId,
     key: Id,
-    repeatable: bool,
+    /// When.
+    after: Duration,
+    once: bool,
     last: bool,
     /// Where it was delivered.
     at: Vec<HostId>,
@@ -167,30 +184,44 @@ impl RouteChecker {
     fn send_after(&mut self, after: Duration, sim: &mut Sim<Pastry>, rng: &mut Rng, last: bool) {
         let from = HostId::new(rng.below(self.ids.len() as u64) as u32);
         let key = Id::new(rng.next_u128());
-        let retries = if last || rng.chance(0.7) { 0 } else { 2 };
+        let once = rng.chance(0.5);
         let payload = (self.sent.len() as u32).to_be_bytes().to_vec();
-        let command = Command::Route { app: AppName::default(), key, payload, retries };
+        let app = AppName::default();
+        let command = Command::Route { app, key, payload, once, wants_answer: false, deadline: None };
         let request = sim.command_after(after, from, command);
         self.by_request.insert(request, self.sent.len());
-        let repeatable = retries > 0;
-        self.sent.push(Sent { from, key, repeatable, last, at: Vec::new(), orphaned: false, reply: None });
+        self.sent.push(Sent { from, key, after, once, last, at: Vec::new(), orphaned: false, reply: None });
     }
 
-    fn owner(&self, key: Id) -> Option<HostId> {
-        let owner = key.closest(self.ids.iter().map(|(id, _)| *id))?;
-        self.ids.iter().find(|(id, _)| *id == owner).map(|(_, host)| *host)
+    /// Those that have not gone for good, in the order of the ring.
+    fn living(&self, sim: &Sim<Pastry>) -> Vec<(Id, HostId)> {
+        self.ids.iter().copied().filter(|(_, host)| !sim.is_dead(*host)).collect()
+    }
+
+    fn owner(&self, sim: &Sim<Pastry>, key: Id) -> Option<HostId> {
+        let living = self.living(sim);
+        let owner = key.closest(living.iter().map(|(id, _)| *id))?;
+        living.iter().find(|(id, _)| *id == owner).map(|(_, host)| *host)
+    }
+
+    /// The sender of messages crashed: nobody waits for the end of those that were sent before.
+    fn orphan(&mut self, sim: &Sim<Pastry>, host: HostId) {
+        let now = sim.elapsed();
+        let is_its = |sent: &&mut Sent| sent.from == host && sent.after <= now && sent.reply.is_none();
+        self.sent.iter_mut().filter(is_its).for_each(|sent| sent.orphaned = true);
     }
 
     /// Who has another leaf set than it should have.
     fn whole(&self, sim: &Sim<Pastry>) -> Result<(), String> {
-        let (count, side_max) = (self.ids.len(), self.side_max.min(self.ids.len() - 1));
-        for (at, (id, host)) in self.ids.iter().enumerate() {
+        let living = self.living(sim);
+        let (count, side_max) = (living.len(), self.side_max.min(living.len() - 1));
+        for (at, (id, host)) in living.iter().enumerate() {
             let Some(machine) = sim.machine(*host) else { return Err(format!("{host} is down")) };
             if !machine.is_active() {
                 return Err(format!("{host} has not joined"));
             }
             for (side, step) in [(Side::Clockwise, 1), (Side::CounterClockwise, count - 1)] {
-                let should: Vec<Id> = (1..=side_max).map(|n| self.ids[(at + n * step) % count].0).collect();
+                let should: Vec<Id> = (1..=side_max).map(|n| living[(at + n * step) % count].0).collect();
                 let has = machine.leaf_set().side(side);
                 if has != should {
                     return Err(format!("{host} ({id:?}) has {has:?} {side:?} of it, not {should:?}"));
@@ -202,18 +233,18 @@ impl RouteChecker {
 }
 
 impl Observer<Pastry> for RouteChecker {
-    fn on_event(&mut self, _: &Sim<Pastry>, host: HostId, event: &Event) -> Verdict {
+    fn on_event(&mut self, sim: &Sim<Pastry>, host: HostId, event: &Event) -> Verdict {
         let Event::Delivered { payload, .. } = event else { return Ok(()) };
         let number = payload.as_slice().try_into().map_or(u32::MAX, u32::from_be_bytes) as usize;
-        let owner = self.sent.get(number).and_then(|sent| self.owner(sent.key));
+        let owner = self.sent.get(number).and_then(|sent| self.owner(sim, sent.key));
         let Some(sent) = self.sent.get_mut(number) else {
             return Err(Violation::new(format!("{host} delivered message {number}, which nobody sent")));
         };
-        if let Some(&first) = sent.at.first().filter(|_| !sent.repeatable) {
+        if let Some(&first) = sent.at.first().filter(|_| sent.once) {
             let text = format!("{host} delivered message {number}, which {first} had delivered");
             return Err(Violation::new(text));
         }
-        if matches!(sent.reply, Some(Reply::Failed { .. })) && !sent.repeatable {
+        if matches!(sent.reply, Some(Reply::Outcome(Outcome::Failed { .. }))) {
             return Err(Violation::new(format!("{host} delivered message {number}, reported as failed")));
         }
         if sent.last && owner != Some(host) {
@@ -229,15 +260,15 @@ impl Observer<Pastry> for RouteChecker {
         let sent = &mut self.sent[number];
         let violation = match reply {
             _ if sent.reply.is_some() => Some(String::from("was answered twice")),
-            Reply::Delivered { by, .. } => {
+            Reply::Outcome(Outcome::Delivered { by, .. }) => {
                 let at = ids.iter().find(|(id, _)| *id == by.id).map(|(_, host)| *host);
                 let known = at.is_some_and(|at| sent.at.contains(&at));
                 (!known).then(|| format!("was reported as delivered by {:?}, and was not", by.id))
             }
-            Reply::Failed { reason: Failure::Stopped | Failure::NoApplication } => {
+            Reply::Outcome(Outcome::Failed { why: Failure::Stopped | Failure::NoApplication }) => {
                 Some(format!("ended with {reply:?}"))
             }
-            Reply::Failed { .. } if !sent.at.is_empty() && !sent.repeatable => {
+            Reply::Outcome(Outcome::Failed { .. }) if !sent.at.is_empty() => {
                 Some(format!("was reported as failed, but {} delivered it", sent.at[0]))
             }
             other if sent.last => Some(format!("ended with {other:?} in a ring that is whole")),
@@ -247,10 +278,13 @@ impl Observer<Pastry> for RouteChecker {
         violation.map_or(Ok(()), |text| Err(Violation::new(format!("message {number} {text}"))))
     }
 
-    fn on_crash(&mut self, _: &Sim<Pastry>, host: HostId, _: DiskFate) {
-        for sent in self.sent.iter_mut().filter(|sent| sent.from == host && sent.reply.is_none()) {
-            sent.orphaned = true;
-        }
+    fn on_start(&mut self, sim: &Sim<Pastry>, host: HostId) {
+        // A host that is down does not answer.
+        self.orphan(sim, host);
+    }
+
+    fn on_crash(&mut self, sim: &Sim<Pastry>, host: HostId, _: DiskFate) {
+        self.orphan(sim, host);
     }
 }
 
@@ -260,7 +294,8 @@ impl Checker<Pastry> for RouteChecker {
             self.whole(sim)?;
             self.whole_at = Some(sim.elapsed());
         }
-        let open = |sent: &&Sent| sent.reply.is_none() && !sent.orphaned;
+        // A host that has gone for good answers nothing that it is asked afterwards.
+        let open = |sent: &&Sent| sent.reply.is_none() && !sent.orphaned && !sim.is_dead(sent.from);
         let count = self.sent.iter().filter(open).count();
         if count > 0 { Err(format!("{count} senders wait for word of their messages")) } else { Ok(()) }
     }
@@ -270,9 +305,14 @@ impl Checker<Pastry> for RouteChecker {
         let count = |which: fn(&Sent) -> bool| self.sent.iter().filter(|sent| which(sent)).count();
         measured.insert("messages".into(), json!(self.sent.len()));
         measured.insert("delivered".into(), json!(count(|sent| !sent.at.is_empty())));
-        measured.insert("unknown".into(), json!(count(|sent| sent.reply == Some(Reply::Unknown))));
-        measured
-            .insert("failed".into(), json!(count(|sent| matches!(sent.reply, Some(Reply::Failed { .. })))));
+        measured.insert(
+            "unknown".into(),
+            json!(count(|sent| sent.reply == Some(Reply::Outcome(Outcome::Unknown)))),
+        );
+        measured.insert(
+            "failed".into(),
+            json!(count(|sent| matches!(sent.reply, Some(Reply::Outcome(Outcome::Failed { .. }))))),
+        );
         measured.insert("whole_at_seconds".into(), json!(self.whole_at.map(|at| at.as_secs_f64())));
         measured
     }

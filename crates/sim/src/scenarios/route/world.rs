@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use annulus_core::pastry::{self, AppName, Application, Command, Event, Passing, Pastry, Reply};
+use annulus_core::pastry::{
+    self, AppName, Application, Command, Event, Forward, Outcome, Passing, Pastry, Reply,
+};
 use annulus_core::ring::Side;
 use annulus_core::{Id, RequestId, Rng};
 
@@ -32,12 +34,16 @@ struct Recorder {
 }
 
 impl Application for Recorder {
-    fn forward(&self, passing: &Passing<'_>) -> pastry::Verdict {
+    fn forward(&self, passing: &Passing<'_>) -> Forward {
         if let Ok(bytes) = passing.payload.try_into() {
             let mut trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
             trails.entry(u32::from_be_bytes(bytes)).or_default().push(self.host);
         }
-        pastry::Verdict::Forward
+        Forward::Continue
+    }
+
+    fn deliver(&self, _: &Passing<'_>) -> Option<pastry::Verdict> {
+        Some(pastry::Verdict::Accept)
     }
 }
 
@@ -75,7 +81,7 @@ impl Observer<Pastry> for Watch {
     }
 
     fn on_reply(&mut self, _: &Sim<Pastry>, _: HostId, request: RequestId, reply: &Reply) -> Verdict {
-        self.reported.insert(request, matches!(reply, Reply::Delivered { .. }));
+        self.reported.insert(request, matches!(reply, Reply::Outcome(Outcome::Delivered { .. })));
         Ok(())
     }
 
@@ -203,7 +209,7 @@ impl World {
     }
 
     /// Sends messages and waits for the end of all of them.
-    pub(super) fn phase(&mut self, lookups: u32, retries: u8) -> Result<Phase, Violation> {
+    pub(super) fn phase(&mut self, lookups: u32) -> Result<Phase, Violation> {
         let mut sent = Vec::new();
         for _ in 0..lookups {
             let from = self.alive[self.rng.index(self.alive.len())];
@@ -214,7 +220,7 @@ impl World {
             };
             self.lookups += 1;
             let payload = self.lookups.to_be_bytes().to_vec();
-            let command = Command::Route { app: AppName::default(), key, payload, retries };
+            let command = Command::route(AppName::default(), key, payload);
             sent.push((self.lookups, self.sim.command(from, command), from, key));
             self.sim.run_for(Duration::from_millis(2), &mut self.watch)?;
         }
@@ -245,6 +251,9 @@ impl World {
             }
             phase.delivered += 1;
             let trail = trails.get(number).map_or(&[][..], Vec::as_slice);
+            // A message that was sent again went several paths; the last one arrived.
+            let start = trail.iter().rposition(|host| *host == from.index() as u32).unwrap_or(0);
+            let trail = &trail[start..];
             let hops = trail.len().saturating_sub(1);
             hops_sum += hops;
             phase.hops_histogram.resize(phase.hops_histogram.len().max(hops + 1), 0);

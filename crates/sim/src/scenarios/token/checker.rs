@@ -1,7 +1,8 @@
 //! Watches all nodes of the ring from outside.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{MutexGuard, PoisonError};
 
 use annulus_core::RequestId;
 use annulus_core::jitterbug::{
@@ -10,7 +11,7 @@ use annulus_core::jitterbug::{
 use serde_json::{Map, Value, json};
 
 use super::Node;
-use super::holds::Holds;
+use super::commands::{Commands, Shared};
 use super::measure::Measure;
 use crate::disk::DiskFate;
 use crate::host::HostId;
@@ -22,16 +23,41 @@ use crate::sim::Sim;
 pub struct TokenChecker {
     nodes: Vec<Watched>,
     measure: Measure,
-    holds: Holds,
+    commands: Shared,
     /// The highest fence taken of each token.
     fences: BTreeMap<TokenId, u64>,
-    /// The highest of all.
-    highest: u64,
-    /// Whether nothing happens that could make two lines.
-    one_line: bool,
+    /// The highest of all, a while ago.
+    earlier: Earlier,
+    /// Whether the wall clocks of all hosts agree: then a restored token begins above all fences so far (TU-43).
+    clocks_agree: bool,
     /// Since when there is one token, as far as events tell.
     quiet_since: Duration,
     last_taken: Option<TokenId>,
+}
+
+/// The highest fence so far, without those of the last moment: clocks and disks are not faster than that.
+#[derive(Default)]
+struct Earlier {
+    recent: VecDeque<(Duration, u64)>,
+    highest: u64,
+}
+
+/// How far the clocks of nodes may be apart (TUF-14).
+const CLOCKS_WITHIN: Duration = Duration::from_secs(1);
+
+impl Earlier {
+    fn push(&mut self, now: Duration, fence: u64) {
+        self.recent.push_back((now, fence));
+    }
+
+    fn before(&mut self, now: Duration) -> u64 {
+        while let Some((_, fence)) = self.recent.front().copied().filter(|(at, _)| *at + CLOCKS_WITHIN <= now)
+        {
+            self.highest = self.highest.max(fence);
+            self.recent.pop_front();
+        }
+        self.highest
+    }
 }
 
 /// What is known about one node.
@@ -45,6 +71,8 @@ struct Watched {
     fence: u64,
     /// A restore of its own has just made a token.
     made: bool,
+    /// The token that it restored, until its first fence comes.
+    restored: Option<TokenId>,
     /// It has just passed the token on.
     gave: bool,
     /// The process was restarted, so its list begins anew.
@@ -52,16 +80,15 @@ struct Watched {
 }
 
 impl TokenChecker {
-    /// A checker of so many nodes; `one_line` if there can be but one line of the token.
-    #[must_use]
-    pub fn new(nodes: usize, one_line: bool) -> Self {
+    /// A checker of so many nodes and of the commands that run under their holds.
+    pub(super) fn new(nodes: usize, commands: Shared, clocks_agree: bool) -> Self {
         Self {
             nodes: (0..nodes).map(|_| Watched::default()).collect(),
             measure: Measure::default(),
-            holds: Holds::default(),
+            commands,
             fences: BTreeMap::new(),
-            highest: 0,
-            one_line,
+            earlier: Earlier::default(),
+            clocks_agree,
             quiet_since: Duration::ZERO,
             last_taken: None,
         }
@@ -71,6 +98,10 @@ impl TokenChecker {
     #[must_use]
     pub fn holders(&self) -> usize {
         self.measure.holders()
+    }
+
+    fn commands(&self) -> MutexGuard<'_, Commands> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn entered(&mut self, now: Duration, host: HostId, state: StateName) {
@@ -98,7 +129,8 @@ impl TokenChecker {
         }
         let node = &mut self.nodes[host.index()];
         let (own, of_token) = (node.fence, self.fences.get(&token).copied().unwrap_or(0));
-        let all = if self.one_line { self.highest } else { 0 };
+        let is_first = node.restored.take() == Some(token);
+        let all = if is_first && self.clocks_agree { self.earlier.before(now) } else { 0 };
         if fence <= own.max(of_token).max(all) {
             return Err(Violation::new(format!(
                 "{host} takes fence {fence} of token {token}, after {own} of its own, {of_token} of that token, \
@@ -107,7 +139,7 @@ impl TokenChecker {
         }
         node.fence = fence;
         self.fences.insert(token, fence);
-        self.highest = self.highest.max(fence);
+        self.earlier.push(now, fence);
         Ok(())
     }
 
@@ -150,25 +182,30 @@ impl Observer<Node> for TokenChecker {
         let now = sim.elapsed();
         match event {
             Event::StateEntered { state, .. } => self.entered(now, host, *state),
-            Event::TokenRestored { .. } => self.nodes[host.index()].made = true,
+            Event::TokenRestored { token_id, .. } => {
+                self.nodes[host.index()].made = true;
+                self.nodes[host.index()].restored = Some(*token_id);
+            }
             Event::TokenTaken { token_id, fence: Some(fence) } => {
                 return self.taken(now, host, *token_id, *fence);
             }
             Event::TokenPassed { .. } => return self.passed(sim, host),
-            Event::TokenMerged { lines_met: true, .. } => self.measure.merges += 1,
-            Event::TokenReleased { hold, .. } => self.holds.ended(host, *hold, false),
-            Event::TokenLost { hold, .. } => self.holds.ended(host, *hold, true),
+            Event::TokenMerged { branches_merged: true, .. } => self.measure.merges += 1,
+            Event::TokenReleased { hold, .. } => self.commands().end(host, *hold, false),
+            Event::TokenLost { hold, .. } => self.commands().end(host, *hold, true),
             Event::TokenDropped { .. } => self.measure.drops += u64::from(self.measure.is_open()),
             _ => {}
         }
         Ok(())
     }
 
-    fn on_reply(&mut self, _: &Sim<Node>, host: HostId, _: RequestId, reply: &Reply) -> Verdict {
+    fn on_reply(&mut self, sim: &Sim<Node>, host: HostId, request: RequestId, reply: &Reply) -> Verdict {
         match reply {
-            Reply::Held { fence, hold } => self.holds.held(host, *hold, *fence, self.one_line),
-            _ => Ok(()),
+            Reply::Held { fence, hold } => return self.commands().start(sim, host, *hold, *fence),
+            Reply::NotHeld | Reply::Refused(_) | Reply::Stopping => self.commands().end(host, request, false),
+            _ => {}
         }
+        Ok(())
     }
 
     fn on_start(&mut self, sim: &Sim<Node>, host: HostId) {
@@ -182,7 +219,7 @@ impl Observer<Node> for TokenChecker {
         if self.measure.is_open() {
             self.measure.gives_up(sim.elapsed(), host, false);
         }
-        self.holds.crashed(host);
+        self.commands().crashed(host);
         let fence = self.nodes[host.index()].fence;
         self.nodes[host.index()] = Watched { fence, ..Watched::default() };
         self.quiet_since = sim.elapsed();
@@ -190,10 +227,6 @@ impl Observer<Node> for TokenChecker {
 }
 
 impl Checker<Node> for TokenChecker {
-    fn check(&mut self, sim: &Sim<Node>) -> Verdict {
-        if self.one_line { self.holds.check(sim) } else { Ok(()) }
-    }
-
     fn on_calm(&mut self, sim: &Sim<Node>) {
         self.measure.close(sim.elapsed());
         self.quiet_since = sim.elapsed();
@@ -206,13 +239,19 @@ impl Checker<Node> for TokenChecker {
             self.quiet_since = sim.elapsed();
             return Err(format!("{leaders} nodes lead"));
         }
-        for host in sim.hosts() {
+        let living: Vec<HostId> = sim.hosts().filter(|host| !sim.is_dead(*host)).collect();
+        for &host in &living {
             let Some(machine) = sim.machine(host) else { return Err(format!("{host} is down")) };
             if machine.token_id() != first.token_id() {
                 return Err(format!("{host} has token {}, not {}", machine.token_id(), first.token_id()));
             }
-            if machine.list().len() != sim.len() || machine.list().hash() != first.list().hash() {
-                return Err(format!("{host} has a list of {}", machine.list().len()));
+            // The list only grows: the dead may be in it.
+            let list = machine.list();
+            let has = |host: &HostId| {
+                list.nodes().iter().any(|entry| entry.host_id.number() as usize == host.index() + 1)
+            };
+            if !living.iter().all(has) || list.hash() != first.list().hash() {
+                return Err(format!("{host} has a list of {}", list.len()));
             }
         }
         let clock = sim.clock(HostId::new(0)).mono;
@@ -231,9 +270,12 @@ impl Checker<Node> for TokenChecker {
         let ids: BTreeSet<TokenId> = sim.machines().map(|(_, node)| node.token_id()).collect();
         json.insert("tokens_final".into(), leaders.max(usize::from(ids.len() == 1)).into());
         json.insert("components_final".into(), components(sim).into());
-        if self.holds.granted > 0 {
-            json.insert("holds".into(), json!({"granted": self.holds.granted, "lost": self.holds.lost}));
+        let commands = self.commands();
+        if commands.granted > 0 {
+            let (granted, lost, overlaps) = (commands.granted, commands.lost, commands.overlaps);
+            json.insert("holds".into(), json!({"granted": granted, "lost": lost, "overlaps": overlaps}));
         }
+        drop(commands);
         json.insert("lists_equal".into(), (hashes.len() == 1).into());
         json
     }

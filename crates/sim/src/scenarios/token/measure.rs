@@ -83,7 +83,7 @@ impl Measure {
                 "max": quantile(&self.recoveries, 1.0), "count": self.recoveries.len(),
             },
             "merges": self.merges,
-            "coin_drops": self.drops,
+            "random_drops": self.drops,
         });
         let Value::Object(mut json) = json else { unreachable!("it is written as an object") };
         json.append(&mut samples(

@@ -4,19 +4,21 @@
 //! number of times, and everything else that a [`FaultPlan`](crate::FaultPlan) has may happen. What must hold:
 //!
 //! - A node's list, at the end of each of its tenures, has everything it had at the end of the one before (J-6).
-//! - The fences of one node strictly grow over all its lives, unless its disk is lost; those of one token strictly grow
-//!   whoever takes them; and where nothing but crashes happens, all of them do.
-//! - Where nothing but crashes and stalls of holders happens: no two holds of nodes that are awake, and the number of each is
-//!   above those of all before it. Who stood still for too long learns at once that its hold is over.
+//! - The fences of one node strictly grow over all its lives, unless its disk is lost; those of one token strictly grow,
+//!   whichever node takes them; and the first of a restored token is above all before it, where clocks agree.
+//! - Where nothing but crashes and pauses happens (of any length, but no start during a pause): no two commands run at any
+//!   true time, and the fence of each is above those of all before it (TUF-14). Clients ask for holds without end.
 //! - When the faults have stopped: one token, one id, one list with everybody in it; and every count that a node had when
 //!   it passed the token on, and did not crash since, is in the data (JF-5, JF-8).
 
 mod checker;
-mod holds;
+mod commands;
 mod measure;
 mod stall;
 mod summary;
 
+#[cfg(test)]
+mod foreign;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +29,11 @@ use annulus_core::jitterbug::{Config, Draw, HostId as TokenHost, Jitterbug, Ledg
 use serde_json::json;
 
 pub use checker::TokenChecker;
+use commands::Commands;
 pub use summary::{Summary, without_samples};
 
-use crate::conditions::Conditions;
+use crate::aim::Aim;
+use crate::conditions::{Conditions, MorePlan};
 use crate::disk::DiskFate;
 use crate::fault::{Fault, Step};
 use crate::host::HostId;
@@ -62,9 +66,11 @@ pub struct TokenScenario {
     pub rings: u32,
     /// How many times the holder is killed; it comes back.
     pub crash_holder: u32,
-    /// How many times a node holds the token and then stands still for longer than anybody waits.
+    /// How many times a process is paused, for 1 ms to 100 s; every other time it is the one that has the token.
     pub stall_holder: u32,
-    /// Another base of the coin than that of the preset.
+    /// Whether nodes are patient and lose holds by pauses (TU-41, TU-42); false is the document's behaviour, to compare.
+    pub patient: bool,
+    /// Another base of the random drop than that of the preset.
     pub base: Option<f64>,
     /// Another least length of a tenure than that of the preset.
     pub pace: Option<Duration>,
@@ -85,6 +91,7 @@ impl Default for TokenScenario {
             rings: 1,
             crash_holder: 0,
             stall_holder: 0,
+            patient: true,
             base: None,
             pace: None,
             draw: Draw::Better,
@@ -96,6 +103,10 @@ impl Default for TokenScenario {
 
 /// How long rings that know nothing of each other are kept apart at first.
 const APART: Duration = Duration::from_secs(15);
+
+/// Streams of randomness of this scenario, beside its first.
+const PAUSES: u64 = 1 << 32;
+const LOAD: u64 = 2 << 32;
 
 impl TokenScenario {
     /// What every node is configured with, but for its address and host id.
@@ -109,6 +120,7 @@ impl TokenScenario {
             broadcast: vec![NETWORK_BROADCAST.into()],
             tcp_port: 4001,
             draw: self.draw,
+            is_patient: self.patient,
             nodes_expected: nodes as usize,
             loose_prob_base: self.base.unwrap_or(preset.loose_prob_base),
             pace: self.pace.unwrap_or(preset.pace),
@@ -119,7 +131,30 @@ impl TokenScenario {
         config
     }
 
-    /// How long they may take to be one ring: disjoint lists need the coin, which falls once in `base` loops.
+    /// Whether nothing happens but crashes and pauses, so that no two commands may run at once (TUF-14).
+    fn is_strict(&self) -> bool {
+        let (faults, network) = (&self.conditions.faults, &self.conditions.config.network);
+        let others = [
+            faults.partitions,
+            faults.cuts,
+            faults.sleeps,
+            faults.slow_hosts,
+            faults.disks_lost,
+            faults.wall_jumps,
+            faults.drift_ppm,
+        ];
+        // A start during a pause can make a second token.
+        let starts_in_pause = faults.crashes > 0 && (faults.suspensions > 0 || self.stall_holder > 0);
+        self.rings == 1
+            && others == [0; 7]
+            && faults.more == MorePlan::default()
+            && network.loss == 0.0
+            && network.duplicate == 0.0
+            && !starts_in_pause
+            && !(faults.suspensions > 0 && self.crash_holder > 0)
+    }
+
+    /// How long they may take to be one ring: disjoint lists need a random drop, which happens once in `base` loops.
     fn converge_within(config: &Config, nodes: u32) -> Duration {
         let tenure = config.pace + Duration::from_millis(250);
         let loops = tenure * nodes;
@@ -142,15 +177,26 @@ impl Scenario for TokenScenario {
             drawn.nodes = rng.between(2, u64::from(self.nodes.max(2))) as u32;
             drawn.rings = rng.between(1, u64::from(drawn.nodes)) as u32;
             drawn.crash_holder = if rng.chance(0.5) { rng.between(1, 4) as u32 } else { 0 };
-            drawn.conditions = Conditions::swarm(&mut rng);
+            drawn.conditions = self.conditions.drawn(&mut rng);
+            // Some runs have nothing but pauses and crashes of holders, drawn apart so that the others stay as they were.
+            let mut apart = Rng::from_number(seed, stream_of::SCENARIO + PAUSES);
+            if apart.chance(0.3) {
+                drawn.rings = 1;
+                drawn.conditions = Conditions::default();
+                drawn.stall_holder = apart.between(1, 12) as u32;
+            }
         }
         let config = drawn.config(drawn.nodes);
         let mut sim = world(seed, &drawn, &config);
         let faults_for = Duration::from_secs(self.seconds);
-        drawn.conditions.faults.schedule(seed, &mut sim, faults_for);
+        drawn.conditions.faults.put_into(seed, &mut sim, faults_for, &AIMS);
         separate(&mut sim, drawn.rings);
         kill_holders(&mut sim, &mut rng, drawn.crash_holder, faults_for, &config);
-        stall::stall_holders(&mut sim, &mut rng, drawn.stall_holder, faults_for, &config);
+        stall::stall_holders(&mut sim, &mut rng, drawn.stall_holder, faults_for);
+        let commands = Commands::shared(&config, drawn.is_strict());
+        if drawn.swarm || drawn.stall_holder > 0 {
+            commands::load(&mut sim, &commands, Rng::from_number(seed, stream_of::SCENARIO + LOAD));
+        }
         let settings = json!({
             "seconds": self.seconds, "preset": format!("{:?}", self.preset).to_lowercase(), "swarm": self.swarm,
             "rings": drawn.rings, "crash_holder": drawn.crash_holder, "stall_holder": drawn.stall_holder, "base": config.loose_prob_base,
@@ -158,12 +204,18 @@ impl Scenario for TokenScenario {
             "renew_timeout_ms": config.renew_timeout.as_millis() as u64,
             "loss": drawn.conditions.config.network.loss, "faults": drawn.conditions.faults,
         });
-        let one_line = drawn.rings == 1 && only_crashes(&drawn.conditions);
-        let checker = TokenChecker::new(drawn.nodes as usize, one_line);
+        let faults = &drawn.conditions.faults;
+        let more = &faults.more;
+        let clocks_agree = [faults.wall_jumps, faults.drift_ppm, faults.sleeps] == [0; 3]
+            && [more.pauses, more.drift_changes, more.wrong_dates] == [0; 3];
+        let checker = TokenChecker::new(drawn.nodes as usize, commands, clocks_agree);
         let converge_within = Self::converge_within(&config, drawn.nodes);
         Ok(Setup { sim, checker, faults_for, converge_within, settings })
     }
 }
+
+/// Hits the node that has the token.
+static AIMS: [Aim<Node>; 1] = [Aim { name: "holder", find: |sim, _| holder(sim) }];
 
 fn world(seed: u64, scenario: &TokenScenario, config: &Config) -> Sim<Node> {
     let config = config.clone();
@@ -208,25 +260,11 @@ fn kill_holder(sim: &mut Sim<Node>, power: bool, down: Duration) {
     };
     let disk = if power { DiskFate::UnsyncedLost } else { DiskFate::Kept };
     sim.fault(Fault::Crash { host, power, disk });
-    sim.after(down, Fault::Start(host));
+    let start = move |sim: &mut Sim<Node>| stall::start_when_none_is_paused(sim, host);
+    sim.after(down, Step::Call(Box::new(start)));
 }
 
 /// Who holds the token, if somebody does.
 fn holder(sim: &Sim<Node>) -> Option<HostId> {
     sim.machines().find(|(_, node)| node.state_name() == StateName::Leader).map(|(host, _)| host)
-}
-
-/// Whether nothing happens that could make a second line of the token.
-fn only_crashes(conditions: &Conditions) -> bool {
-    let (faults, network) = (&conditions.faults, &conditions.config.network);
-    let others = [
-        faults.partitions,
-        faults.cuts,
-        faults.suspensions,
-        faults.sleeps,
-        faults.slow_hosts,
-        faults.disks_lost,
-        faults.drift_ppm,
-    ];
-    others == [0; 7] && network.loss == 0.0 && network.duplicate == 0.0
 }

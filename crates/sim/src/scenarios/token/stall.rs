@@ -1,54 +1,49 @@
-//! Holders that stand still: a process is stopped while its command has the token.
+//! Processes that are paused, holders above all: for 1 ms to 100 s, and never while a node starts.
 
 use core::time::Duration;
 
 use annulus_core::Rng;
-use annulus_core::jitterbug::{Command, Config};
 
-use super::Node;
+use super::{Node, holder};
 use crate::fault::{Fault, Step};
 use crate::host::{HostId, HostState};
 use crate::sim::Sim;
 
-/// How often is looked whether a hold was granted.
-const LOOK: Duration = Duration::from_millis(20);
-/// How often at most.
-const LOOKS_MAX: u32 = 2000;
+/// How long a fault waits until its conditions are there.
+const AGAIN: Duration = Duration::from_millis(200);
 
-/// Lets nodes hold the token and stand still for longer than `renew_timeout`, a number of times; meanwhile everybody else
-/// wants to hold it too.
-pub(super) fn stall_holders(
-    sim: &mut Sim<Node>,
-    rng: &mut Rng,
-    times: u32,
-    during: Duration,
-    config: &Config,
-) {
+/// Pauses processes a number of times; every other time it is the one that has the token then.
+pub(super) fn stall_holders(sim: &mut Sim<Node>, rng: &mut Rng, times: u32, during: Duration) {
     for time in 0..times {
         let at = during.mul_f64((f64::from(time) + 0.5 * rng.unit()) / f64::from(times));
-        let host = HostId::new(rng.below(sim.len() as u64) as u32);
-        let (renew, still) = (config.renew_timeout, config.renew_timeout.mul_f64(1.05 + 1.5 * rng.unit()));
-        let hold = move |sim: &mut Sim<Node>| {
-            sim.command(host, Command::Hold { limit: 8 * renew });
-            stall_when_held(sim, host, still, renew / 8, LOOKS_MAX);
-        };
-        sim.at(at, Step::Call(Box::new(hold)));
+        let host = (time % 2 == 1).then(|| HostId::new(rng.below(sim.len() as u64) as u32));
+        // Log-uniform from 1 ms to 100 s.
+        let paused = Duration::from_secs_f64(10_f64.powf(-3.0 + 5.0 * rng.unit()));
+        sim.at(at, Step::Call(Box::new(move |sim: &mut Sim<Node>| stall(sim, host, paused))));
     }
 }
 
-fn stall_when_held(sim: &mut Sim<Node>, host: HostId, still: Duration, limit: Duration, looks: u32) {
-    if sim.machine(host).and_then(Node::held).is_none() {
-        if looks > 0 {
-            let again = move |sim: &mut Sim<Node>| stall_when_held(sim, host, still, limit, looks - 1);
-            sim.after(LOOK, Step::Call(Box::new(again)));
+fn stall(sim: &mut Sim<Node>, host: Option<HostId>, paused: Duration) {
+    // A node that has just started knows of no ring, and makes a token beside a holder that is paused (TU-41).
+    let all_in_a_ring = sim.hosts().all(|host| {
+        let joined = sim.machine(host).is_some_and(|node| node.list().len() > 1);
+        joined || sim.state(host) == HostState::Suspended
+    });
+    let held = || sim.machines().find(|(_, node)| node.held().is_some()).map(|(host, _)| host);
+    match host.or_else(held).or_else(|| holder(sim)).filter(|_| all_in_a_ring) {
+        Some(host) => {
+            sim.fault(Fault::Suspend(host));
+            sim.after(paused, Fault::Resume(host));
         }
-        return;
+        None => sim.after(AGAIN, Step::Call(Box::new(move |sim: &mut Sim<Node>| stall(sim, host, paused)))),
     }
-    sim.fault(Fault::Suspend(host));
-    sim.after(still, Fault::Resume(host));
-    for other in sim.hosts() {
-        if other != host && sim.state(other) == HostState::Up {
-            sim.command(other, Command::Hold { limit });
-        }
+}
+
+/// Starts a host again, as soon as no other is paused.
+pub(super) fn start_when_none_is_paused(sim: &mut Sim<Node>, host: HostId) {
+    if sim.hosts().any(|host| sim.state(host) == HostState::Suspended) {
+        let again = move |sim: &mut Sim<Node>| start_when_none_is_paused(sim, host);
+        return sim.after(AGAIN, Step::Call(Box::new(again)));
     }
+    sim.fault(Fault::Start(host));
 }

@@ -25,7 +25,7 @@ pub struct Summary {
     passes: f64,
     measured_seconds: f64,
     merges: u64,
-    coin_drops: u64,
+    random_drops: u64,
     tokens_final: u64,
     components_final: u64,
     lists_differ: u64,
@@ -59,7 +59,7 @@ impl Summary {
         self.passes += samples["passes"].as_f64().unwrap_or(0.0);
         self.measured_seconds += samples["seconds"].as_f64().unwrap_or(0.0);
         self.merges += count("merges");
-        self.coin_drops += count("coin_drops");
+        self.random_drops += count("random_drops");
         self.tokens_final = self.tokens_final.max(count("tokens_final"));
         self.components_final = self.components_final.max(count("components_final"));
         self.lists_differ += u64::from(measured.get("lists_equal") != Some(&Value::Bool(true)));
@@ -67,7 +67,7 @@ impl Summary {
     }
 
     /// All of it as one object. `tokens_final` and `components_final` are the worst of all runs, `merges` and
-    /// `coin_drops` sums, `trace_hash` the hash of all hashes in the order of seeds.
+    /// `random_drops` sums, `trace_hash` the hash of all hashes in the order of seeds.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let availability = 1.0 - self.lost_ms / self.lived_ms.max(f64::MIN_POSITIVE);
@@ -89,7 +89,7 @@ impl Summary {
             "tokens_final": self.tokens_final,
             "components_final": self.components_final,
             "merges": self.merges,
-            "coin_drops": self.coin_drops,
+            "random_drops": self.random_drops,
             "lists_equal": self.lists_differ == 0,
             "trace_hash": self.hash.to_string(),
         })

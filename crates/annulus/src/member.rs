@@ -1,0 +1,160 @@
+//! Members as applications see them, and the stream of what happens to them.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use annulus_core::Id;
+use annulus_core::swim::{Event, MemberStatus, Services, State, Swim, Tags};
+use futures_core::Stream;
+
+use crate::channel::ServiceEvents;
+use crate::member_list::MemberList;
+
+/// A member of a group and what is known of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Member {
+    /// Its id.
+    pub id: Id,
+    /// Its name; the first digits of its id if it tells none.
+    pub name: String,
+    /// Where it is.
+    pub addr: Option<SocketAddr>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+    /// Where its other services listen.
+    pub services: Services,
+    /// Whether it lives.
+    pub state: State,
+    /// The round-trip time to it, if it was measured.
+    pub rtt: Option<Duration>,
+    /// Since when it is dead or has left.
+    pub since: Option<SystemTime>,
+    /// Whether it is the node that was asked.
+    pub is_self: bool,
+}
+
+impl From<MemberStatus> for Member {
+    fn from(status: MemberStatus) -> Self {
+        let MemberStatus { node, state, rtt_micros, since_micros, is_self, .. } = status;
+        let Tags { name, services, tags } = Tags::decode(&node.meta).unwrap_or_default();
+        let name = if name.is_empty() { node.id.to_string()[..8].to_owned() } else { name };
+        Self {
+            id: node.id,
+            name,
+            addr: node.addrs.first().copied(),
+            tags,
+            services,
+            state,
+            rtt: rtt_micros.map(Duration::from_micros),
+            since: since_micros.map(|micros| UNIX_EPOCH + Duration::from_micros(micros)),
+            is_self,
+        }
+    }
+}
+
+/// Something that happened to a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "event", content = "member", rename_all = "snake_case")
+)]
+#[non_exhaustive]
+pub enum MemberEvent {
+    /// It is there: new, or back.
+    Joined(Member),
+    /// It has another address or other tags.
+    Updated(Member),
+    /// A probe of it failed.
+    Suspected(Member),
+    /// It contradicted a suspicion.
+    Recovered(Member),
+    /// It did not contradict in time.
+    Died(Member),
+    /// It said goodbye.
+    Left(Member),
+    /// Its application says something to everybody.
+    Said {
+        /// The member.
+        by: Member,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+}
+
+type Resolving = Pin<Box<dyn Future<Output = Option<MemberEvent>> + Send>>;
+
+/// A stream of changes that carries members, from [`MemberList::member_events`].
+pub struct MemberEvents {
+    list: MemberList,
+    events: ServiceEvents<Swim>,
+    resolving: Option<Resolving>,
+}
+
+impl MemberEvents {
+    pub(crate) fn new(list: MemberList, events: ServiceEvents<Swim>) -> Self {
+        Self { list, events, resolving: None }
+    }
+
+    /// The next event; `None` after the end of the node. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Option<MemberEvent> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// The number of events that did not fit into the queue.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.events.missed()
+    }
+}
+
+impl Stream for MemberEvents {
+    type Item = MemberEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<MemberEvent>> {
+        let this = &mut *self;
+        loop {
+            if let Some(resolving) = &mut this.resolving {
+                let Poll::Ready(event) = resolving.as_mut().poll(cx) else { return Poll::Pending };
+                this.resolving = None;
+                if event.is_some() {
+                    return Poll::Ready(event);
+                }
+            }
+            match Pin::new(&mut this.events).poll_next(cx) {
+                Poll::Ready(Some(event)) => {
+                    this.resolving = Some(Box::pin(resolve(this.list.clone(), event.into_inner())));
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for MemberEvents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemberEvents").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+/// The event with its member; `None` if it is about none, or about one that is forgotten by now.
+async fn resolve(list: MemberList, event: Event) -> Option<MemberEvent> {
+    let member = async |id| list.by_id(id).await.ok().flatten();
+    Some(match event {
+        Event::MemberJoined { id, .. } => MemberEvent::Joined(member(id).await?),
+        Event::MemberUpdated { id, .. } => MemberEvent::Updated(member(id).await?),
+        Event::MemberSuspected { id, .. } => MemberEvent::Suspected(member(id).await?),
+        Event::MemberRecovered { id, .. } => MemberEvent::Recovered(member(id).await?),
+        Event::MemberDied { id, .. } => MemberEvent::Died(member(id).await?),
+        Event::MemberLeft { id, .. } => MemberEvent::Left(member(id).await?),
+        Event::UserReceived { from, data, .. } => MemberEvent::Said { by: member(from).await?, data },
+        _ => return None,
+    })
+}

@@ -1,0 +1,237 @@
+//! Serving an application: a bounded number of handlers at work, a bounded number of messages that wait for one.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annulus_core::Id;
+use annulus_core::pastry::{AppName, Command, Contact, MessageId, Pastry, Verdict};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::{Registration, RouteError, arrivals, request, settle};
+use crate::channel::{Channel, ServiceEvents};
+
+/// When a sender tries again whose message found too many others waiting.
+const BUSY_AFTER: Duration = Duration::from_millis(100);
+/// What a sender learns if the handler panicked.
+const PANICKED: &str = "the handler panicked";
+/// Answers longer than this are not remembered: the handler is called again.
+const REMEMBERED_BYTES_MAX: usize = 1024;
+
+/// How much a [`Server`] takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many handlers run at once.
+    pub workers: usize,
+    /// The most messages that wait for a handler. The sender of one more gets `Busy` and retries.
+    pub waiting: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { workers: 64, waiting: 256 }
+    }
+}
+
+/// A message, as a handler gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its number, the same for all attempts.
+    pub id: MessageId,
+    /// Which attempt, from 0. A later one may repeat a message that the handler has seen.
+    pub attempt: u16,
+    /// Who sent it.
+    pub origin: Contact,
+    /// Its key.
+    pub key: Id,
+    /// What.
+    pub payload: Vec<u8>,
+    /// After how many hops.
+    pub hops: u8,
+    /// Whether the sender waits for an answer.
+    pub wants_answer: bool,
+}
+
+/// A server that has not started, from [`Router::serve`](super::Router::serve). Awaiting it starts it.
+#[derive(Debug)]
+pub struct Serve<H> {
+    channel: Channel<Pastry>,
+    app: AppName,
+    limits: Limits,
+    remembered_max: usize,
+    handler: H,
+}
+
+impl<H> Serve<H> {
+    pub(super) fn new(channel: Channel<Pastry>, app: AppName, limits: Limits, handler: H) -> Self {
+        Self { channel, app, limits, remembered_max: 0, handler }
+    }
+
+    /// Remembers the verdicts on this many messages. The handler then runs once for each message id, as long as this
+    /// server lives. A retransmission gets the first verdict.
+    #[must_use]
+    pub fn remember(mut self, messages_max: usize) -> Self {
+        self.remembered_max = messages_max;
+        self
+    }
+}
+
+impl<H, F> IntoFuture for Serve<H>
+where
+    H: Fn(Request) -> F + Send + Sync + 'static,
+    F: Future<Output = Verdict> + Send + 'static,
+{
+    type Output = Result<Server, RouteError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let events = arrivals(&self.channel, &self.app);
+            let registration = Registration::new(self.channel.clone(), self.app).await?;
+            let work = Work {
+                channel: self.channel,
+                limits: self.limits,
+                handler: Arc::new(self.handler),
+                waiting: VecDeque::new(),
+                running: JoinSet::new(),
+                ids: HashMap::new(),
+                remembered: Remembered::new(self.remembered_max),
+            };
+            let task = tokio::spawn(work.run(events)).abort_handle();
+            Ok(Server { task, _registration: registration })
+        })
+    }
+}
+
+/// A running server. Dropping it ends the service; senders of messages that a handler still works on get `Lost`.
+#[derive(Debug)]
+pub struct Server {
+    task: AbortHandle,
+    _registration: Registration,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The work of a server.
+struct Work<H> {
+    channel: Channel<Pastry>,
+    limits: Limits,
+    handler: Arc<H>,
+    waiting: VecDeque<Request>,
+    running: JoinSet<Verdict>,
+    /// Which message each running handler works on.
+    ids: HashMap<tokio::task::Id, MessageId>,
+    remembered: Remembered,
+}
+
+impl<H, F> Work<H>
+where
+    H: Fn(Request) -> F + Send + Sync + 'static,
+    F: Future<Output = Verdict> + Send + 'static,
+{
+    async fn run(mut self, mut events: ServiceEvents<Pastry>) {
+        loop {
+            tokio::select! {
+                event = events.next() => match event.map(request) {
+                    Some(Some(request)) => self.arrived(request),
+                    Some(None) => {}
+                    None => return,
+                },
+                Some(ended) = self.running.join_next_with_id() => {
+                    let mut settled = Vec::new();
+                    self.ended(ended, &mut settled);
+                    while let Some(ended) = self.running.try_join_next_with_id() {
+                        self.ended(ended, &mut settled);
+                    }
+                    self.start_waiting();
+                    // All that ended together is settled together.
+                    if self.channel.command(Command::Settle(settled)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrived(&mut self, request: Request) {
+        if let Some(verdict) = self.remembered.verdict(request.id) {
+            settle(&self.channel, request.id, verdict);
+        } else if self.running.len() < self.limits.workers.max(1) {
+            self.start(request);
+        } else if self.waiting.len() < self.limits.waiting {
+            self.waiting.push_back(request);
+        } else {
+            settle(&self.channel, request.id, Verdict::Busy(BUSY_AFTER));
+        }
+    }
+
+    fn start(&mut self, request: Request) {
+        let (id, handler) = (request.id, Arc::clone(&self.handler));
+        // The handler is called in the task as well: a panic of it ends that task only.
+        let task = self.running.spawn(async move { handler(request).await });
+        self.ids.insert(task.id(), id);
+    }
+
+    fn start_waiting(&mut self) {
+        while self.running.len() < self.limits.workers.max(1)
+            && let Some(request) = self.waiting.pop_front()
+        {
+            self.start(request);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        ended: Result<(tokio::task::Id, Verdict), tokio::task::JoinError>,
+        settled: &mut Vec<(MessageId, Verdict)>,
+    ) {
+        let (task, verdict) = match ended {
+            Ok((task, verdict)) => (task, verdict),
+            Err(error) => (error.id(), Verdict::Refuse(PANICKED.to_owned())),
+        };
+        if let Some(id) = self.ids.remove(&task) {
+            self.remembered.insert(id, &verdict);
+            settled.push((id, verdict));
+        }
+    }
+}
+
+/// The last verdicts, by message.
+struct Remembered {
+    verdicts: HashMap<MessageId, Verdict>,
+    order: VecDeque<MessageId>,
+    max: usize,
+}
+
+impl Remembered {
+    fn new(max: usize) -> Self {
+        Self { verdicts: HashMap::new(), order: VecDeque::new(), max }
+    }
+
+    fn insert(&mut self, id: MessageId, verdict: &Verdict) {
+        let is_kept = match verdict {
+            Verdict::Accept | Verdict::Keep | Verdict::Refuse(_) => true,
+            Verdict::Answer(answer) => answer.len() <= REMEMBERED_BYTES_MAX,
+            Verdict::Busy(_) => false,
+        };
+        if self.max == 0 || !is_kept || self.verdicts.insert(id, verdict.clone()).is_some() {
+            return;
+        }
+        self.order.push_back(id);
+        if self.order.len() > self.max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.verdicts.remove(&oldest);
+        }
+    }
+
+    fn verdict(&self, id: MessageId) -> Option<Verdict> {
+        self.verdicts.get(&id).cloned()
+    }
+}

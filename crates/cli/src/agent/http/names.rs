@@ -1,0 +1,99 @@
+//! The names of nodes: what `members` says now, and what the address book of `mesh` has kept over restarts and absences.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use annulus::core::node::{Command, PartCommand, Reply};
+use annulus::core::swim::{self, Tags};
+use annulus::core::{Id, w3w};
+
+use super::Api;
+use crate::agent::services;
+
+/// How long names that were read are good enough for an answer that mentions a node.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// The names that were read last, for answers that come often.
+#[derive(Debug, Default)]
+pub(crate) struct RecentNames(Mutex<Option<(Instant, Arc<Names>)>>);
+
+impl RecentNames {
+    fn get(&self) -> Option<Arc<Names>> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|(at, _)| at.elapsed() < RECENT).map(|(_, names)| Arc::clone(names))
+    }
+}
+
+/// The names by id and by address.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    by_id: BTreeMap<Id, String>,
+    /// Empty if several nodes are at one address.
+    by_ip: BTreeMap<IpAddr, String>,
+}
+
+impl Names {
+    /// Reads all names. A service that does not run has none.
+    pub(super) async fn read(api: &Api) -> Self {
+        let mut names = Self::default();
+        for entry in book(api).await {
+            let id = Id::from_bytes(*entry.nid.to_bytes().first_chunk().expect("32 bytes have 16"));
+            if let Some(name) = entry.names.into_iter().next() {
+                names.by_id.insert(id, name.clone());
+                entry.ip.into_iter().for_each(|ip| names.note(ip.into(), &name));
+            }
+        }
+        let command = PartCommand::Members(swim::Command::Members { all: true });
+        let reply = api.node.command(Command { service: services::MEMBERS, command }).await;
+        if let Ok(Reply::Members(swim::Reply::Members(members))) = reply {
+            for member in members {
+                let name = Tags::decode(&member.node.meta).unwrap_or_default().name;
+                if !name.is_empty() {
+                    member.node.addrs.first().into_iter().for_each(|addr| names.note(addr.ip(), &name));
+                    names.by_id.insert(member.node.id, name);
+                }
+            }
+        }
+        names.by_id.insert(api.identity.id(), api.name.clone());
+        names
+    }
+
+    /// All names, as they were a second ago or later.
+    pub(super) async fn recent(api: &Api) -> Arc<Self> {
+        if let Some(names) = api.names.get() {
+            return names;
+        }
+        let names = Arc::new(Self::read(api).await);
+        let mut last = api.names.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((Instant::now(), Arc::clone(&names)));
+        names
+    }
+
+    /// The name of a node.
+    pub(crate) fn of(&self, id: Id) -> Option<String> {
+        self.by_id.get(&id).cloned()
+    }
+
+    /// The name of the only node at an address.
+    pub(super) fn at(&self, ip: IpAddr) -> Option<String> {
+        self.by_ip.get(&ip).filter(|name| !name.is_empty()).cloned()
+    }
+
+    fn note(&mut self, ip: IpAddr, name: &str) {
+        let known = self.by_ip.entry(ip).or_insert_with(|| name.to_owned());
+        if known != name {
+            known.clear();
+        }
+    }
+}
+
+/// The first part of the address book; more nodes than that have no names on one page.
+async fn book(api: &Api) -> Vec<w3w::BookEntry> {
+    let command = PartCommand::Mesh(w3w::Command::Book { from: None });
+    match api.node.command(Command { service: services::MESH, command }).await {
+        Ok(Reply::Mesh(w3w::Reply::Book(entries))) => entries,
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,168 @@
+//! The command line: one file per verb.
+//!
+//! A verb that talks to an agent is a struct of its arguments with a `run(self, &Client, &Output)`; it is added to
+//! [`Verb`] and to [`dispatch`], and that is all.
+
+mod addr;
+mod agent;
+mod client;
+mod completions;
+mod config;
+mod decode;
+mod demo;
+#[cfg(target_os = "linux")]
+mod guard;
+mod info;
+mod lock;
+mod members;
+mod mesh;
+mod monitor;
+mod output;
+mod ping;
+mod replay;
+mod route;
+mod sim;
+mod token;
+mod version;
+mod voters;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::ConfigError;
+use client::{AgentArgs, Client};
+use output::Output;
+pub(crate) use output::plain;
+
+/// Know who is alive, find who owns a key, take turns and reach each other, with no server.
+#[derive(Parser)]
+#[command(name = "annulus", version, arg_required_else_help = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    agent: AgentArgs,
+    /// Print JSON instead of text.
+    #[arg(long, global = true, display_order = 900)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Agent(agent::AgentVerb),
+    Info(info::Info),
+    Monitor(monitor::Monitor),
+    Members(members::Members),
+    Join(members::Join),
+    Leave(members::Leave),
+    ForceLeave(members::ForceLeave),
+    Event(members::Event),
+    Tags(members::Tags),
+    Rtt(members::Rtt),
+    Token(token::Token),
+    Lock(lock::Lock),
+    Turn(voters::TurnVerb),
+    Voters(voters::Voters),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Guard(guard::Guard),
+    Route(route::Route),
+    Send(route::Send),
+    Ask(route::Ask),
+    Listen(route::Listen),
+    Ring(route::Ring),
+    Tables(route::Tables),
+    Mesh(mesh::Mesh),
+    Ping(ping::Ping),
+    Config(config::ConfigVerb),
+    Demo(demo::Demo),
+    Replay(replay::Replay),
+    Sim(sim::Sim),
+    Decode(decode::Decode),
+    Completions(completions::Completions),
+    Version(version::Version),
+}
+
+/// Runs the program: 0 if all went well, 2 if it was called wrongly (clap's own code), 1 for the rest.
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let output = Output::new(cli.json);
+    dispatch(cli.verb, &cli.agent, &output).unwrap_or_else(|error| {
+        if error.chain().any(is_broken_pipe) {
+            // The reader has enough: `annulus … | head`.
+            return ExitCode::SUCCESS;
+        }
+        output.error(&error);
+        let is_usage = error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<UsageError>());
+        ExitCode::from(if is_usage { 2 } else { 1 })
+    })
+}
+
+fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Shows help and versions as clap has them, and says in one line what is wrong with a call.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if error.exit_code() == 0
+        || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        // If nobody reads it there is nobody to tell.
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    }
+    let text = error.render().to_string();
+    let told =
+        |line: &&str| !line.trim().is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more");
+    let lines: Vec<&str> = text.lines().filter(told).map(str::trim).collect();
+    let line = lines.join("; ").replacen("error: ", "", 1);
+    Output::new(false).error(&anyhow::anyhow!("{line}; see --help"));
+    ExitCode::from(2)
+}
+
+/// The program was called wrongly in a way that only the verb could see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let client = || Client::new(agent);
+    match verb {
+        Verb::Agent(verb) => verb.run(output.json)?,
+        Verb::Info(verb) => verb.run(&client(), output)?,
+        Verb::Monitor(verb) => verb.run(&client(), output)?,
+        Verb::Members(verb) => verb.run(&client(), output)?,
+        Verb::Join(verb) => verb.run(&client(), output)?,
+        Verb::Leave(verb) => verb.run(&client(), output)?,
+        Verb::ForceLeave(verb) => verb.run(&client(), output)?,
+        Verb::Event(verb) => verb.run(&client(), output)?,
+        Verb::Tags(verb) => verb.run(&client(), output)?,
+        Verb::Rtt(verb) => verb.run(&client(), output)?,
+        Verb::Route(verb) => verb.run(&client(), output)?,
+        Verb::Send(verb) => verb.run(&client(), output)?,
+        Verb::Ask(verb) => verb.run(&client(), output)?,
+        Verb::Listen(verb) => verb.run(&client(), output)?,
+        Verb::Ring(verb) => verb.run(&client(), output)?,
+        Verb::Tables(verb) => verb.run(&client(), output)?,
+        Verb::Ping(verb) => verb.run(&client(), output)?,
+        Verb::Config(verb) => verb.run(output)?,
+        Verb::Completions(verb) => verb.run::<Cli>(),
+        Verb::Decode(verb) => verb.run(output)?,
+        Verb::Version(verb) => verb.run(output),
+        Verb::Mesh(verb) => return verb.run(&client(), output),
+        Verb::Token(verb) => return verb.run(&client(), output),
+        Verb::Lock(verb) => return verb.run(&client(), output),
+        Verb::Turn(verb) => return verb.run(&client(), output),
+        #[cfg(target_os = "linux")]
+        Verb::Guard(verb) => return verb.run(),
+        Verb::Voters(verb) => verb.run(&client(), output)?,
+        Verb::Demo(verb) => return verb.run(output),
+        Verb::Replay(verb) => verb.run(output)?,
+        Verb::Sim(verb) => return verb.run(output.json),
+    }
+    Ok(ExitCode::SUCCESS)
+}

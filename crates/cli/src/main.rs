@@ -1,0 +1,14 @@
+//! The `annulus` program: parses the command line and hands over to one file per verb.
+
+mod agent;
+mod cli;
+mod config;
+mod demo;
+mod page;
+mod replay;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

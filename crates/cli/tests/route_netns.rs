@@ -1,0 +1,178 @@
+//! Agents that route, in network namespaces on two bridges with a cable between them. It needs root and `ip`; without them
+//! it says so and does nothing, except under CI, where that is a failure.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::tables::leaves;
+use common::{Agent, annulus, wait_until};
+use serde_json::Value;
+
+const NODES: usize = 4;
+/// The nodes on the first of the two bridges.
+const LEFT: usize = 2;
+
+/// The bridges and the namespaces. They go with the test.
+struct Lab {
+    tag: String,
+}
+
+fn ip(args: &str) -> bool {
+    let run = Command::new("ip").args(args.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    run.is_ok_and(|status| status.success())
+}
+
+fn must(args: &str) {
+    assert!(ip(args), "`ip {args}` fails");
+}
+
+impl Lab {
+    /// `None` if this machine has no namespaces for us.
+    fn new() -> Option<Self> {
+        let lab = Self { tag: format!("ar{}", std::process::id() % 100_000) };
+        let tag = &lab.tag;
+        if !ip(&format!("netns add {tag}s")) || !ip(&format!("-n {tag}s link add brl type bridge")) {
+            assert!(std::env::var_os("CI").is_none(), "CI needs root and `ip` for network namespaces");
+            common::tell(format_args!("SKIPPED: no root, or no `ip`, or no network namespaces here"));
+            return None;
+        }
+        must(&format!("-n {tag}s link add brr type bridge"));
+        must(&format!("-n {tag}s link add cablel type veth peer name cabler"));
+        for side in ["l", "r"] {
+            must(&format!("-n {tag}s link set br{side} up"));
+            must(&format!("-n {tag}s link set cable{side} master br{side}"));
+            must(&format!("-n {tag}s link set cable{side} up"));
+        }
+        for node in 0..NODES {
+            let bridge = if node < LEFT { "brl" } else { "brr" };
+            must(&format!("netns add {tag}{node}"));
+            must(&format!("-n {tag}s link add port{node} type veth peer name eth0 netns {tag}{node}"));
+            must(&format!("-n {tag}s link set port{node} master {bridge}"));
+            must(&format!("-n {tag}s link set port{node} up"));
+            must(&format!("-n {tag}{node} link set lo up"));
+            must(&format!("-n {tag}{node} addr add {}/24 brd + dev eth0", addr(node)));
+            must(&format!("-n {tag}{node} link set eth0 up"));
+        }
+        Some(lab)
+    }
+
+    /// Pulls the cable between the bridges, or puts it back.
+    fn cable(&self, state: &str) {
+        must(&format!("-n {}s link set cablel {state}", self.tag));
+    }
+
+    /// A command inside of a node's namespace.
+    fn within(&self, node: usize, args: &[&str]) -> Command {
+        let inner = annulus(args);
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("{}{node}", self.tag)]);
+        command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    fn start(&self, node: usize, services: &str) -> Agent {
+        let (bind, join) = (addr(node).to_string(), format!("{}:7946", addr(0)));
+        let seeds = format!("route.seeds={}:22001", addr(0));
+        let mut args = vec!["agent", "--bind", &bind, "--services", services];
+        match services {
+            _ if node == 0 => {}
+            "route" => args.extend(["--set", &seeds]),
+            _ => args.extend(["--join", &join]),
+        }
+        let child = self.within(node, &args).stderr(Stdio::piped()).spawn().expect("`ip` runs");
+        let mut agent = Agent::adopt(IpAddr::V4(addr(node)), child);
+        agent.wait_for_log("agent started");
+        agent
+    }
+
+    fn json(&self, node: usize, args: &[&str]) -> Option<Value> {
+        let output = self.within(node, &[args, &["--json"]].concat()).output().expect("`ip` runs");
+        serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success())
+    }
+
+    /// Waits until each of these nodes has so many leaves.
+    fn wait_for_leaves(&self, nodes: &[usize], count: usize) {
+        for &node in nodes {
+            wait_until(&format!("node {node} has {count} leaves"), || {
+                let tables = self.json(node, &["tables"])?;
+                (tables["active"] == true && leaves(&tables).len() == count).then_some(())
+            });
+        }
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for name in (0..NODES).map(|node| node.to_string()).chain(["s".into()]) {
+            ip(&format!("netns del {}{name}", self.tag));
+        }
+    }
+}
+
+fn addr(node: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 93, 8, 10 + u8::try_from(node).expect("there are few"))
+}
+
+/// Messages sent while the cable is out all get an answer, and soon after it is back every pair reaches each other.
+fn partition_heals(services: &str) {
+    let Some(lab) = Lab::new() else { return };
+    let _agents: Vec<Agent> = (0..NODES).map(|node| lab.start(node, services)).collect();
+    let all: Vec<usize> = (0..NODES).collect();
+    lab.wait_for_leaves(&all, NODES - 1);
+    let ids: Vec<String> = all
+        .iter()
+        .map(|&node| lab.json(node, &["tables"]).and_then(|tables| Some(tables["id"].as_str()?.to_owned())))
+        .collect::<Option<_>>()
+        .expect("everybody has joined");
+
+    lab.cable("down");
+    let mut sends: Vec<Child> = Vec::new();
+    // Until the nodes of the other side are gone; messages go on meanwhile.
+    wait_until("the nodes are apart", || {
+        for to in LEFT..NODES {
+            let mut send = lab.within(0, &["send", &ids[to], "x"]);
+            sends.push(send.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("`ip` runs"));
+        }
+        (leaves(&lab.json(0, &["tables"])?).len() == LEFT - 1).then_some(())
+    });
+    for mut send in sends {
+        wait_until("every send has an answer", || send.try_wait().expect("it is our child"));
+    }
+
+    lab.cable("up");
+    let healed = Instant::now();
+    // The first message of every pair that is delivered at the very node it is for.
+    let mut slowest = Duration::ZERO;
+    for &from in &all {
+        for &to in all.iter().filter(|to| **to != from) {
+            wait_until(&format!("a message from {from} reaches {to}"), || {
+                let sent = lab.json(from, &["send", &ids[to], "x"])?;
+                (sent["delivered_to"].as_str() == Some(ids[to].as_str())).then_some(())
+            });
+            slowest = healed.elapsed();
+        }
+    }
+    common::tell(format_args!("{services}: all pairs reach each other {slowest:?} after the heal"));
+    lab.wait_for_leaves(&all, NODES - 1);
+    for &from in &all {
+        for &to in all.iter().filter(|to| **to != from) {
+            let sent = lab.json(from, &["send", &ids[to], "x"]);
+            let by = sent.as_ref().and_then(|sent| sent["delivered_to"].as_str());
+            assert_eq!(by, Some(ids[to].as_str()), "from {from} to {to}: {sent:?}");
+        }
+    }
+}
+
+/// CUF-16.
+#[test]
+fn a_partition_leaves_no_sender_without_an_answer_and_no_pair_apart() {
+    partition_heals("members,route");
+    // Without `members` the ring finds itself again by its lost peers.
+    partition_heals("route");
+}

@@ -1,0 +1,110 @@
+//! The set of nodes to add: who was heard of and is not in the list yet, or elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::super::Event;
+use super::super::message::{HostId, NodeEntry};
+use super::list::NodeList;
+use super::penalties::Penalties;
+
+/// Nodes to be added when this node leads next, in the order they were heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AddSet {
+    nodes: BTreeMap<HostId, Waiting>,
+    next: u64,
+    nodes_max: usize,
+    /// Nodes that asked once from another port than the ring's.
+    unconfirmed: BTreeSet<NodeEntry>,
+}
+
+/// The most nodes that wait to ask a second time; beyond it the first goes.
+const UNCONFIRMED_MAX: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiting {
+    order: u64,
+    addr: SocketAddr,
+}
+
+impl AddSet {
+    pub(super) fn new(nodes_max: usize) -> Self {
+        Self { nodes: BTreeMap::new(), next: 0, nodes_max, unconfirmed: BTreeSet::new() }
+    }
+
+    /// A node asks from another port than the ring's; whether it asked before, with the same host id, address and port.
+    pub(super) fn confirm(&mut self, node: NodeEntry) -> bool {
+        if self.unconfirmed.remove(&node) {
+            return true;
+        }
+        if self.unconfirmed.len() >= UNCONFIRMED_MAX {
+            self.unconfirmed.pop_first();
+        }
+        self.unconfirmed.insert(node);
+        false
+    }
+
+    /// Remembers a node; the newest endpoint of a host counts. False if the set is full.
+    pub(super) fn remember(&mut self, node: NodeEntry) -> bool {
+        if let Some(known) = self.nodes.get_mut(&node.host_id) {
+            known.addr = node.addr;
+            return true;
+        }
+        if self.nodes.len() >= self.nodes_max {
+            return false;
+        }
+        self.nodes.insert(node.host_id, Waiting { order: self.next, addr: node.addr });
+        self.next += 1;
+        true
+    }
+
+    /// Remembers a node that was in the list until now: it must not be lost, whatever the limit (J-6).
+    pub(super) fn retain(&mut self, node: NodeEntry) {
+        let order = self.next;
+        self.nodes.entry(node.host_id).or_insert(Waiting { order, addr: node.addr });
+        self.next += 1;
+    }
+
+    /// Adds to the list what is not in it, and moves what may be moved (JA-38). What was applied leaves the set;
+    /// what may not be moved yet stays. Returns what was added and moved, as events.
+    pub(super) fn apply(&mut self, list: &mut NodeList, penalties: &mut Penalties) -> Vec<Event> {
+        let mut waiting: Vec<(u64, NodeEntry)> = (self.nodes.iter())
+            .map(|(&host_id, at)| (at.order, NodeEntry { host_id, addr: at.addr }))
+            .collect();
+        waiting.sort_unstable_by_key(|(order, _)| *order);
+        let (mut events, mut moved) = (Vec::new(), Vec::new());
+        for (_, node) in waiting {
+            let done = match list.addr(node.host_id) {
+                None => {
+                    let added = list.append(node);
+                    events.extend(added.then_some(Event::NodeAdded { node }));
+                    added
+                }
+                Some(addr) if addr == node.addr => true,
+                Some(addr) => {
+                    let may = addr.ip() == node.addr.ip() || penalties.threshold(node.host_id) > 0;
+                    if may {
+                        list.replace(node);
+                        penalties.clear(node.host_id);
+                        moved.push(Event::NodeMoved { node });
+                    }
+                    may
+                }
+            };
+            if done {
+                self.nodes.remove(&node.host_id);
+            }
+        }
+        events.append(&mut moved);
+        events
+    }
+
+    /// How many hosts wait that are not in the list.
+    pub(super) fn unknown_to(&self, list: &NodeList) -> usize {
+        self.nodes.keys().filter(|host_id| !list.contains(**host_id)).count()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}

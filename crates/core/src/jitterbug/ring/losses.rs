@@ -1,0 +1,98 @@
+//! Nodes after which the token is lost again and again: they are left out of the round for a while, and named.
+//!
+//! A pass counts as done when the kernel has the FIN, so a candidate that cannot read the data loses the token unseen. The
+//! evidence is indirect: the token came back under another id (a restore made it), and the count of the candidate in the
+//! data has not grown since. A crash or a random drop looks the same once, so the second loss in a row counts.
+//!
+//! One loss is enough if the candidate has never led, waited for the token as if it had got none, and then asked with another
+//! id than that of the token it was given: it cannot read the data (JA-32b).
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use super::super::message::{HostId, TokenId};
+use crate::time::Instant;
+
+/// So many losses in a row leave a node out.
+const LOSSES_MAX: u32 = 2;
+/// How long it is left out the first time; each further loss doubles it.
+const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
+const LEFT_OUT_FOR_MAX: Duration = Duration::from_secs(3600);
+
+/// The last pass, while its outcome is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pass {
+    to: HostId,
+    token: TokenId,
+    tenures: u64,
+    at: Instant,
+    /// Whether the candidate's first question since showed that it did not take the token.
+    was_not_taken: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Suspect {
+    losses: u32,
+    left_out_until: Instant,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Losses {
+    pass: Option<Pass>,
+    suspects: BTreeMap<HostId, Suspect>,
+}
+
+impl Losses {
+    /// The token was passed to a node that has led so often; `None` if the application does not count tenures.
+    pub(super) fn passed(&mut self, now: Instant, to: HostId, token: TokenId, tenures: Option<u64>) {
+        self.pass = tenures.map(|tenures| Pass { to, token, tenures, at: now, was_not_taken: None });
+    }
+
+    /// A node asks for the token, and the last that it knows has this id. A node that took ours has its id; one that has
+    /// restarted asks before it has waited for so long.
+    pub(super) fn asked(&mut self, now: Instant, host: HostId, token: TokenId, waits: Duration) {
+        if let Some(pass) = self.pass.as_mut().filter(|pass| pass.to == host) {
+            let waited = now.since(pass.at) >= waits;
+            pass.was_not_taken.get_or_insert(waited && pass.tenures == 0 && token != pass.token);
+        }
+    }
+
+    /// A node brought a token: it can read and pass one.
+    pub(super) fn clear(&mut self, host: HostId) {
+        self.pass.take_if(|pass| pass.to == host);
+        self.suspects.remove(&host);
+    }
+
+    /// The node to which the token was passed last, while it is not known what became of it.
+    pub(super) fn awaited(&self) -> Option<HostId> {
+        self.pass.map(|pass| pass.to)
+    }
+
+    /// A token is here; the candidate of the last pass has led so often by now. Returns it with its losses, if it is left
+    /// out from now on.
+    pub(super) fn came(
+        &mut self,
+        now: Instant,
+        token: TokenId,
+        tenures: Option<u64>,
+    ) -> Option<(HostId, u32)> {
+        let pass = self.pass.take()?;
+        if token == pass.token || tenures.is_none_or(|tenures| tenures > pass.tenures) {
+            self.suspects.remove(&pass.to);
+            return None;
+        }
+        let suspect = self.suspects.entry(pass.to).or_insert(Suspect { losses: 0, left_out_until: now });
+        suspect.losses += 1;
+        let losses_max = if pass.was_not_taken == Some(true) { 1 } else { LOSSES_MAX };
+        let beyond = suspect.losses.checked_sub(losses_max)?;
+        let wait = LEFT_OUT_FOR.saturating_mul(1 << beyond.min(8)).min(LEFT_OUT_FOR_MAX);
+        suspect.left_out_until = now + wait;
+        Some((pass.to, suspect.losses))
+    }
+
+    /// Whether a node is left out of the round now.
+    pub(super) fn leaves_out(&self, host: HostId, now: Instant) -> bool {
+        self.suspects.get(&host).is_some_and(|suspect| suspect.left_out_until > now)
+    }
+}

@@ -1,0 +1,277 @@
+//! The streams of token_pass: those on which others offer a token, and those on which this node passed one and whose
+//! candidate may still read.
+//!
+//! The candidate's side: TP1 is answered with TP2 or TP3 (or with a close: refused); TP4 follows a TP2; TP5 runs to the FIN.
+//! Nothing that arrives here changes the node: it is kept for its stream until the FIN, and the machine commits it then or
+//! never.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::config::Config;
+use super::message::{Message, TokenId};
+use super::records::Arrived;
+use super::ring::NodeList;
+use super::wire::{Kind, LIST_MAX, TP1_BYTES, decode_entry, decode_size, tp1};
+use crate::tag::StreamId;
+use crate::time::Instant;
+use crate::wire::{DecodeError, Reader};
+
+/// How much may be read before the offer is answered.
+pub(super) const OFFER_CREDIT: usize = TP1_BYTES;
+/// How much may be under way after it.
+pub(super) const CREDIT: usize = 64 * 1024;
+
+/// How many streams one address may have open to us. A node has one at a time; a flood from one place must leave room for
+/// the ring.
+const STREAMS_PER_SOURCE_MAX: usize = 4;
+
+/// What we say to an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// TP2: our list is another one.
+    SendList,
+    /// TP3: it is the same.
+    SameList,
+    /// Nothing: we do not take it.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Until TP1 is whole.
+    Offer(Vec<u8>),
+    /// TP4: what is left over of it, how many entries are missing once its head is known.
+    List { token: TokenId, bytes: Vec<u8>, missing: Option<usize>, list: NodeList },
+    /// TP5: nothing of it yet.
+    Handover { token: TokenId, list: Option<NodeList> },
+    /// TP5: its data so far.
+    Data(Arrived),
+    /// We said no and wait for the peer to go.
+    Refused,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Incoming {
+    from: IpAddr,
+    deadline: Instant,
+    stage: Stage,
+}
+
+/// All streams but the one of a pass under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Streams {
+    incoming: BTreeMap<StreamId, Incoming>,
+    /// Streams on which we passed the token, and until when the candidate may take to read it.
+    lingering: BTreeMap<StreamId, Instant>,
+    data_bytes: usize,
+    streams_max: usize,
+    data_bytes_max: usize,
+}
+
+impl Streams {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            incoming: BTreeMap::new(),
+            lingering: BTreeMap::new(),
+            data_bytes: 0,
+            streams_max: config.streams_max,
+            data_bytes_max: config.data_bytes_max,
+        }
+    }
+
+    /// A peer opened a stream; false if there are too many, in all or of this peer.
+    pub(super) fn accept(&mut self, stream: StreamId, from: IpAddr, deadline: Instant) -> bool {
+        let same = self.incoming.values().filter(|incoming| incoming.from == from).count();
+        if self.incoming.len() >= self.streams_max || same >= STREAMS_PER_SOURCE_MAX {
+            return false;
+        }
+        self.incoming.insert(stream, Incoming { from, deadline, stage: Stage::Offer(Vec::new()) });
+        true
+    }
+
+    /// Takes in the next bytes; the answer to the offer, if it is complete with them. `own_hash` is that of our list;
+    /// `takes` tells whether we would take that token from that address.
+    pub(super) fn push(
+        &mut self,
+        stream: StreamId,
+        bytes: &[u8],
+        own_hash: i32,
+        takes: impl Fn(TokenId, IpAddr) -> bool,
+    ) -> Result<Option<Answer>, DecodeError> {
+        let Some(incoming) = self.incoming.get_mut(&stream) else { return Ok(None) };
+        let mut answered = None;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match &mut incoming.stage {
+                Stage::Offer(head) => {
+                    let Some((token, hash)) = offer(head, &mut rest)? else { break };
+                    let answer = match (takes(token, incoming.from), hash == own_hash) {
+                        (false, _) => Answer::Refused,
+                        (true, true) => Answer::SameList,
+                        (true, false) => Answer::SendList,
+                    };
+                    answered = Some(answer);
+                    incoming.stage = after_offer(token, answer);
+                }
+                Stage::List { token, bytes, missing, list } => {
+                    bytes.extend_from_slice(rest);
+                    let used = entries(bytes, missing, list)?;
+                    if *missing != Some(0) {
+                        bytes.drain(..used);
+                        break;
+                    }
+                    rest = &rest[rest.len() - (bytes.len() - used)..];
+                    incoming.stage = Stage::Handover { token: *token, list: Some(core::mem::take(list)) };
+                }
+                Stage::Handover { token, list } => {
+                    if Kind::of(rest[0])? != Kind::Tp5 {
+                        return Err(DecodeError::Kind);
+                    }
+                    rest = &rest[1..];
+                    let (from, token, list) = (incoming.from, *token, list.take());
+                    incoming.stage = Stage::Data(Arrived { from, token, list, data: Vec::new() });
+                }
+                Stage::Data(arrived) => {
+                    let own = arrived.data.len() + rest.len();
+                    if own > self.data_bytes_max || self.data_bytes + rest.len() > 2 * self.data_bytes_max {
+                        return Err(DecodeError::Limit("data"));
+                    }
+                    self.data_bytes += rest.len();
+                    arrived.data.extend_from_slice(rest);
+                    break;
+                }
+                Stage::Refused => break,
+            }
+        }
+        Ok(answered)
+    }
+
+    /// Whether the time of a peer's stream is over (JA-45). After a pause of this process its bytes may come before the timer.
+    pub(super) fn is_over(&self, stream: StreamId, now: Instant) -> bool {
+        self.incoming.get(&stream).is_some_and(|incoming| incoming.deadline < now)
+    }
+
+    /// The peer's FIN: the token, if it is whole; `None` of a stream that we refused or forgot.
+    pub(super) fn finish(&mut self, stream: StreamId) -> Option<Result<Arrived, DecodeError>> {
+        match self.remove(stream)? {
+            Stage::Data(arrived) => Some(Ok(arrived)),
+            Stage::Refused => None,
+            _ => Some(Err(DecodeError::Truncated)),
+        }
+    }
+
+    /// Forgets a stream of a peer.
+    pub(super) fn forget(&mut self, stream: StreamId) {
+        self.remove(stream);
+    }
+
+    /// A pass was committed on this stream: the candidate has until then to read.
+    pub(super) fn linger(&mut self, stream: StreamId, until: Instant) {
+        self.lingering.insert(stream, until);
+    }
+
+    /// A stream that we opened is closed.
+    pub(super) fn closed(&mut self, stream: StreamId) {
+        self.lingering.remove(&stream);
+    }
+
+    /// Forgets a stream of a peer whose time is over.
+    pub(super) fn pop_expired(&mut self, now: Instant) -> Option<StreamId> {
+        let over = self.incoming.iter().find(|(_, incoming)| incoming.deadline <= now);
+        let stream = *over?.0;
+        self.forget(stream);
+        Some(stream)
+    }
+
+    /// Forgets a stream whose candidate had long enough to read.
+    pub(super) fn pop_lingered(&mut self, now: Instant) -> Option<StreamId> {
+        let stream = *self.lingering.iter().find(|(_, until)| **until <= now)?.0;
+        self.lingering.remove(&stream);
+        Some(stream)
+    }
+
+    /// Forgets any stream of a peer.
+    pub(super) fn pop_incoming(&mut self) -> Option<StreamId> {
+        let stream = *self.incoming.first_key_value()?.0;
+        self.forget(stream);
+        Some(stream)
+    }
+
+    /// When the next stream of a peer runs out. All have the same time, so it is that of the oldest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.incoming.values().map(|incoming| incoming.deadline).min()
+    }
+
+    pub(super) fn linger_deadline(&self) -> Option<Instant> {
+        self.lingering.values().min().copied()
+    }
+
+    /// Whether more of a stream is wanted.
+    pub(super) fn wants_more(&self, stream: StreamId) -> bool {
+        self.incoming
+            .get(&stream)
+            .is_some_and(|incoming| !matches!(incoming.stage, Stage::Refused | Stage::Offer(_)))
+    }
+
+    fn remove(&mut self, stream: StreamId) -> Option<Stage> {
+        let incoming = self.incoming.remove(&stream)?;
+        if let Stage::Data(arrived) = &incoming.stage {
+            self.data_bytes -= arrived.data.len();
+        }
+        Some(incoming.stage)
+    }
+}
+
+/// Collects a TP1; what is behind it stays in `rest`.
+fn offer(head: &mut Vec<u8>, rest: &mut &[u8]) -> Result<Option<(TokenId, i32)>, DecodeError> {
+    let (now, later) = rest.split_at(rest.len().min(TP1_BYTES - head.len()));
+    head.extend_from_slice(now);
+    *rest = later;
+    let mut reader = Reader::new(head);
+    if Kind::of(reader.u8()?)? != Kind::Tp1 {
+        return Err(DecodeError::Kind);
+    }
+    match tp1(&mut reader) {
+        Ok(Message::Tp1 { token_id, node_list_hash }) => Ok(Some((token_id.id(), node_list_hash))),
+        Err(DecodeError::Truncated) => Ok(None),
+        Err(error) => Err(error),
+        Ok(_) => Err(DecodeError::Kind),
+    }
+}
+
+fn after_offer(token: TokenId, answer: Answer) -> Stage {
+    match answer {
+        Answer::SendList => Stage::List { token, bytes: Vec::new(), missing: None, list: NodeList::new() },
+        Answer::SameList => Stage::Handover { token, list: None },
+        Answer::Refused => Stage::Refused,
+    }
+}
+
+/// Reads as many entries as are whole; how many bytes they are. Never allocates by the declared size (JA-35).
+fn entries(bytes: &[u8], missing: &mut Option<usize>, list: &mut NodeList) -> Result<usize, DecodeError> {
+    let mut reader = Reader::new(bytes);
+    let mut used = 0;
+    if missing.is_none() {
+        if Kind::of(reader.u8()?)? != Kind::Tp4 {
+            return Err(DecodeError::Kind);
+        }
+        match decode_size(&mut reader) {
+            Ok(size) => *missing = Some(size),
+            Err(DecodeError::Truncated) => return Ok(0),
+            Err(error) => return Err(error),
+        }
+        used = bytes.len() - reader.remaining();
+    }
+    let left = missing.get_or_insert(LIST_MAX);
+    while *left > 0 {
+        match decode_entry(&mut reader) {
+            Ok(node) => list.append(node),
+            Err(DecodeError::Truncated) => break,
+            Err(error) => return Err(error),
+        };
+        *left -= 1;
+        used = bytes.len() - reader.remaining();
+    }
+    Ok(used)
+}

@@ -1,0 +1,120 @@
+//! Open messages: delivered to an application of this node, which has not settled them yet (PD-6).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::pastry::contact::Contact;
+use crate::pastry::message::{AppName, MessageId};
+use crate::time::Instant;
+
+/// A message that an application has not settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Open {
+    pub(super) app: AppName,
+    pub(super) origin: Contact,
+    /// The latest attempt that arrived.
+    pub(super) attempt: u16,
+    pub(super) hops: u8,
+    pub(super) wants_answer: bool,
+    pub(super) bytes: usize,
+    /// When its origin stops waiting.
+    pub(super) due: Instant,
+}
+
+/// All open messages, bounded in number and bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OpenTable {
+    list: BTreeMap<MessageId, Open>,
+    due: BTreeSet<(Instant, MessageId)>,
+    bytes: usize,
+    messages_max: usize,
+    bytes_max: usize,
+}
+
+impl OpenTable {
+    pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
+        Self { list: BTreeMap::new(), due: BTreeSet::new(), bytes: 0, messages_max, bytes_max }
+    }
+
+    /// Whether a message of so many bytes may be taken; one of any length is, if no other is open.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.list.is_empty()
+            || (self.list.len() < self.messages_max && self.bytes.saturating_add(bytes) <= self.bytes_max)
+    }
+
+    pub(super) fn insert(&mut self, id: MessageId, open: Open) {
+        self.take(id);
+        self.bytes += open.bytes;
+        self.due.insert((open.due, id));
+        self.list.insert(id, open);
+    }
+
+    /// Notes another attempt of a message; false if it is not open.
+    pub(super) fn note_duplicate(&mut self, id: MessageId, attempt: u16, due: Instant) -> bool {
+        let Some(open) = self.list.get_mut(&id) else { return false };
+        open.attempt = open.attempt.max(attempt);
+        if due > open.due {
+            self.due.remove(&(open.due, id));
+            open.due = due;
+            self.due.insert((due, id));
+        }
+        true
+    }
+
+    pub(super) fn take(&mut self, id: MessageId) -> Option<Open> {
+        let open = self.list.remove(&id)?;
+        self.bytes -= open.bytes;
+        self.due.remove(&(open.due, id));
+        Some(open)
+    }
+
+    /// Takes out all messages of an application, or of all.
+    pub(super) fn take_of(&mut self, app: Option<&AppName>) -> Vec<(MessageId, Open)> {
+        let is_its = |open: &Open| app.is_none_or(|app| open.app == *app);
+        let ids: Vec<MessageId> =
+            self.list.iter().filter(|(_, open)| is_its(open)).map(|(id, _)| *id).collect();
+        ids.into_iter().filter_map(|id| Some((id, self.take(id)?))).collect()
+    }
+
+    /// Drops the messages whose origins wait no longer.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(&(_, id)) = self.due.first().filter(|(due, _)| *due <= now) {
+            self.take(id);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::id::Id;
+    use crate::pastry::contact::Generation;
+
+    fn open(bytes: usize, due: u64) -> Open {
+        let origin = Contact { id: Id::MIN, addr: ([127, 0, 0, 1], 1).into(), generation: Generation(0) };
+        let (app, due) = (AppName::default(), Instant::from_micros(due));
+        Open { app, origin, attempt: 0, hops: 1, wants_answer: false, bytes, due }
+    }
+
+    #[test]
+    fn pd_7_both_limits_hold_and_an_unsettled_message_keeps_no_other_out() {
+        let mut table = OpenTable::new(3, 100);
+        assert!(table.has_room(1000), "the only one may be long");
+        table.insert(MessageId(1), open(60, 5));
+        assert!(!table.has_room(41) && table.has_room(40));
+        table.insert(MessageId(2), open(1, 7));
+        table.insert(MessageId(3), open(1, 6));
+        assert!(!table.has_room(0), "three are open");
+        assert!(table.note_duplicate(MessageId(1), 4, Instant::ZERO + Duration::from_secs(1)));
+        assert!(table.take(MessageId(2)).is_some() && table.take(MessageId(2)).is_none());
+        assert_eq!(table.deadline(), Some(Instant::from_micros(6)));
+        table.expire(Instant::from_micros(6));
+        assert_eq!(table.take(MessageId(1)).map(|open| open.attempt), Some(4), "a later attempt prolongs it");
+        assert!(table.has_room(100) && table.deadline().is_none());
+    }
+}

@@ -1,0 +1,458 @@
+//! The prober: finds out whether nodes live (PD-3, PD-4).
+//!
+//! A probe is a datagram at 0, T, 2 T and 3 T (at least 250 ms), and a ping over a connection at T. The latter also works
+//! where datagrams do not get through. A node that did not acknowledge a message gets that ping each time, and only a pong over a
+//! connection clears it: a firewall that stops streams may let datagrams pass. `Tables::ack_timeout` computes T as RFC 6298 computes the RTO, so verdicts scale with the round-trip time.
+//!
+//! | no answer | verdict |
+//! |---|---|
+//! | for T, and the node's system refused a connection | away |
+//! | for 4 T, at least 400 ms | away; a node that is in no table is dropped |
+//! | for `away_timeout` more | overdue: the machine decides whether the node is dead |
+//!
+//! A node that is away is probed on, every second for `away_timeout`. If a timer of our own was late by more than T/2, this process
+//! was paused, and the probe begins again.
+//!
+//! Known nodes and nodes that others named have a queue and a limit of their own: a peer that names many nodes, or invents
+//! them, delays no verdict.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+
+use super::contact::Contact;
+use crate::id::Id;
+use crate::time::Instant;
+
+/// The least time without an answer after which a node counts as away.
+const AWAY_AFTER_LEAST: Duration = Duration::from_millis(400);
+/// The last datagram follows after this time at least: a short interruption is no verdict.
+const LAST_AFTER_LEAST: Duration = Duration::from_millis(250);
+/// How long after one probe of an away node the next one follows: a second for `away_timeout`, so that messages flow soon
+/// after a short cut; then twice as long each time, up to the greatest.
+const AWAY_INTERVAL: Duration = Duration::from_secs(1);
+const AWAY_INTERVAL_MAX: Duration = Duration::from_secs(10);
+/// The longest round-trip time that an answer shows.
+const SAMPLE_MAX: Duration = Duration::from_secs(1);
+/// How often a probe begins again because this process was paused.
+const RESTARTS_MAX: u8 = 3;
+
+/// Why a node is probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Others named it.
+    Unverified,
+    /// It has, or had, an entry in a table.
+    Known,
+    /// The same, and messages for it are deferred until the verdict: it is probed first. It did not acknowledge over a
+    /// connection, so only an answer over a connection clears it.
+    Suspected,
+}
+
+/// How far a probe has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// So many datagrams were sent.
+    Asking(u8),
+    /// The node does not answer.
+    Away {
+        since: Instant,
+        interval: Duration,
+        is_reported: bool,
+        /// When the next probe follows whether the node is heard from or not.
+        regular: Instant,
+        /// Whether one more probe may be sent before that, because the node is heard from.
+        may_hasten: bool,
+    },
+}
+
+/// A probe under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Probe {
+    contact: Contact,
+    /// Whether the node may get into the leaf set: a join waits for these.
+    leaf: bool,
+    reason: Reason,
+    stage: Stage,
+    /// T.
+    timeout: Duration,
+    started: Instant,
+    /// When the last datagram was sent.
+    sent: Instant,
+    /// When it was sent over a connection, and whether that was established then.
+    by_stream: Option<(Instant, bool)>,
+    /// Whether the system of the node refused a connection since.
+    refused: bool,
+    restarts: u8,
+    due: Instant,
+}
+
+/// What an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// The contact that was probed.
+    pub(super) contact: Contact,
+    /// The round-trip time. If several probes were sent it is counted from the first one: it may be too long, so that a node
+    /// that became slow gets more time, but it is [`SAMPLE_MAX`] at most.
+    pub(super) rtt: Duration,
+}
+
+/// What is to be done about a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Send it again.
+    Send { nonce: u64, contact: Contact, by_stream: bool },
+    /// The node did not answer: take it for away, or drop the probe.
+    Silent { nonce: u64, contact: Contact, reason: Reason },
+    /// The node has been away for half of `away_timeout`: others may want to know.
+    StillAway { contact: Contact },
+    /// The node has been away for long: take it for dead, or prolong the probe.
+    Overdue { nonce: u64, contact: Contact },
+}
+
+/// All probes of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Prober {
+    active: BTreeMap<u64, Probe>,
+    due: BTreeSet<(Instant, u64)>,
+    /// Nodes that others named, those for the leaf set first.
+    unverified: VecDeque<(Contact, bool)>,
+    /// Known nodes, the suspected first.
+    known: VecDeque<(Contact, bool, Reason)>,
+    /// How many known nodes are being asked, those that are away not counted; and how many others.
+    known_active: usize,
+    unverified_active: usize,
+    /// Every node that waits or is being probed, and whether because others named it.
+    pending: BTreeMap<Id, bool>,
+    /// How many of those may get into the leaf set.
+    leaf_pending: usize,
+    probes_max: usize,
+    candidates_max: usize,
+    away_timeout: Duration,
+}
+
+impl Prober {
+    pub(super) fn new(probes_max: usize, candidates_max: usize, away_timeout: Duration) -> Self {
+        Self {
+            active: BTreeMap::new(),
+            due: BTreeSet::new(),
+            unverified: VecDeque::new(),
+            known: VecDeque::new(),
+            known_active: 0,
+            unverified_active: 0,
+            pending: BTreeMap::new(),
+            leaf_pending: 0,
+            probes_max,
+            candidates_max,
+            away_timeout,
+        }
+    }
+
+    /// Has a node probed, unless it is being probed already; false if a node is not probed because too many wait. `leaf`
+    /// is whether it may get into the leaf set.
+    pub(super) fn ask(&mut self, contact: Contact, leaf: bool, reason: Reason) -> bool {
+        let is_unverified = reason == Reason::Unverified;
+        match self.pending.get(&contact.id) {
+            // Others may have named another address: that does not replace our own probe.
+            Some(true) if !is_unverified => self.forget(contact.id),
+            Some(false) if reason == Reason::Suspected => {
+                self.hasten_waiting(contact.id);
+                return true;
+            }
+            Some(_) => return true,
+            None => {}
+        }
+        if is_unverified && self.unverified.len() >= self.candidates_max {
+            return false;
+        }
+        self.pending.insert(contact.id, is_unverified);
+        self.leaf_pending += usize::from(leaf);
+        match reason {
+            Reason::Unverified if leaf => self.unverified.push_front((contact, leaf)),
+            Reason::Unverified => self.unverified.push_back((contact, leaf)),
+            Reason::Known => self.known.push_back((contact, leaf, reason)),
+            Reason::Suspected => self.known.push_front((contact, leaf, reason)),
+        }
+        let shed = if self.known.len() > self.candidates_max { self.known.pop_back() } else { None };
+        if let Some((contact, leaf, _)) = shed {
+            self.pending.remove(&contact.id);
+            self.leaf_pending -= usize::from(leaf);
+        }
+        shed.is_none()
+    }
+
+    /// Whether there is a node to probe now.
+    pub(super) fn has_next(&self) -> bool {
+        self.has_next_known() || self.has_next_unverified()
+    }
+
+    /// Begins the next probe, under this nonce; whether it goes over a connection at once.
+    pub(super) fn start_next(
+        &mut self,
+        now: Instant,
+        nonce: u64,
+        timeout: impl Fn(Id) -> Duration,
+    ) -> Option<(Contact, bool)> {
+        let (contact, leaf, reason) = if self.has_next_known() {
+            self.known.pop_front()?
+        } else if self.has_next_unverified() {
+            self.unverified.pop_front().map(|(contact, leaf)| (contact, leaf, Reason::Unverified))?
+        } else {
+            return None;
+        };
+        *self.active_count(reason) += 1;
+        let timeout = timeout(contact.id);
+        let due = now + timeout;
+        self.active.insert(
+            nonce,
+            Probe {
+                contact,
+                leaf,
+                reason,
+                stage: Stage::Asking(1),
+                timeout,
+                started: now,
+                sent: now,
+                by_stream: None,
+                refused: false,
+                restarts: 0,
+                due,
+            },
+        );
+        self.due.insert((due, nonce));
+        Some((contact, reason == Reason::Suspected))
+    }
+
+    /// The next thing to be done about a probe.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Due> {
+        let &(due, nonce) = self.due.first().filter(|(due, _)| *due <= now)?;
+        self.due.pop_first();
+        let away_timeout = self.away_timeout;
+        let probe = self.active.get_mut(&nonce)?;
+        let (contact, timeout) = (probe.contact, probe.timeout);
+        let is_late = now.since(due) > timeout / 2 && probe.restarts < RESTARTS_MAX;
+        let silent = Due::Silent { nonce, contact, reason: probe.reason };
+        let is_suspected = probe.reason == Reason::Suspected;
+        let is_refused = probe.refused && probe.reason != Reason::Unverified;
+        let (next, by_stream) = match &mut probe.stage {
+            Stage::Asking(sent) if is_late => {
+                (*sent, probe.started, probe.refused) = (1, now, false);
+                probe.restarts += 1;
+                (now + timeout, is_suspected)
+            }
+            Stage::Asking(_) if is_refused && now.since(probe.started) >= timeout => return Some(silent),
+            Stage::Asking(sent @ 1) => {
+                *sent = 2;
+                (probe.started + timeout * 2, true)
+            }
+            Stage::Asking(sent @ 2) => {
+                *sent = 3;
+                (probe.started + (timeout * 3).max(LAST_AFTER_LEAST), is_suspected)
+            }
+            Stage::Asking(sent @ 3) => {
+                *sent = 4;
+                (probe.started + (timeout * 4).max(AWAY_AFTER_LEAST), is_suspected)
+            }
+            Stage::Asking(_) => return Some(silent),
+            Stage::Away { since, .. } if now.since(*since) >= away_timeout => {
+                return Some(Due::Overdue { nonce, contact });
+            }
+            Stage::Away { since, is_reported, .. }
+                if !*is_reported && now.since(*since) >= away_timeout / 2 =>
+            {
+                *is_reported = true;
+                self.due.insert((due, nonce));
+                return Some(Due::StillAway { contact });
+            }
+            Stage::Away { since, interval, regular, may_hasten, .. } => {
+                if *regular <= now {
+                    (*regular, *may_hasten) = (now + *interval, true);
+                }
+                ((*regular).min(*since + away_timeout), true)
+            }
+        };
+        (probe.due, probe.sent) = (next, now);
+        self.due.insert((next, nonce));
+        Some(Due::Send { nonce, contact, by_stream })
+    }
+
+    /// A probe was sent over a connection.
+    pub(super) fn sent_by_stream(&mut self, nonce: u64, now: Instant, connected: bool) {
+        if let Some(probe) = self.active.get_mut(&nonce) {
+            probe.by_stream = Some((now, connected));
+        }
+    }
+
+    /// The node of a silent or overdue probe counts as away from now on, and is probed on.
+    pub(super) fn set_away(&mut self, nonce: u64, now: Instant) {
+        let Some(probe) = self.active.get_mut(&nonce) else { return };
+        let was_asking = matches!(probe.stage, Stage::Asking(_));
+        let interval = match probe.stage {
+            Stage::Asking(_) => AWAY_INTERVAL,
+            // `members` keeps it: that may last.
+            Stage::Away { interval, .. } => (interval * 2).min(AWAY_INTERVAL_MAX),
+        };
+        // A probe that is prolonged was reported before.
+        let regular = now + interval;
+        probe.stage =
+            Stage::Away { since: now, interval, is_reported: !was_asking, regular, may_hasten: true };
+        probe.due = regular;
+        let leaf = core::mem::take(&mut probe.leaf);
+        let (due, reason) = (probe.due, probe.reason);
+        self.due.insert((due, nonce));
+        self.leaf_pending -= usize::from(leaf);
+        if was_asking {
+            *self.active_count(reason) -= 1;
+        }
+    }
+
+    /// Probes a node that is away as soon as the last probe has had its time: it was heard from. A probe over a connection
+    /// that could not be opened is lost with it, so this is one more. There is one more for each that is due anyway: a
+    /// firewall may stop connections for long, and let the rest pass.
+    pub(super) fn hasten_away(&mut self, id: Id, now: Instant) {
+        let found = self.active.iter_mut().find(|(_, probe)| probe.contact.id == id);
+        let Some((&nonce, probe)) = found else { return };
+        let at = now.max(probe.sent + probe.timeout);
+        if let Stage::Away { may_hasten: may_hasten @ true, .. } = &mut probe.stage
+            && at < probe.due
+        {
+            *may_hasten = false;
+            self.due.remove(&(probe.due, nonce));
+            probe.due = at;
+            self.due.insert((at, nonce));
+        }
+    }
+
+    /// The system at an address refused a connection: nothing listens there (PD-2).
+    pub(super) fn on_refused(&mut self, addr: SocketAddr, now: Instant) {
+        let refused = self.active.iter_mut().filter(|(_, probe)| probe.contact.addr == addr);
+        for (&nonce, probe) in refused {
+            probe.refused = true;
+            if matches!(probe.stage, Stage::Asking(_)) && now.since(probe.started) >= probe.timeout {
+                self.due.remove(&(probe.due, nonce));
+                probe.due = now;
+                self.due.insert((now, nonce));
+            }
+        }
+    }
+
+    /// Whether a datagram answers the probe of a node that did not acknowledge over a connection: that shows that its system
+    /// lives, and no more. A node that was away is then probed over a connection once more.
+    pub(super) fn is_half_answered(&mut self, nonce: u64, now: Instant) -> bool {
+        let Some(probe) = self.active.get(&nonce).filter(|probe| probe.reason == Reason::Suspected) else {
+            return false;
+        };
+        let id = probe.contact.id;
+        self.hasten_away(id, now);
+        true
+    }
+
+    /// The probe under this nonce is answered.
+    pub(super) fn on_answer(&mut self, nonce: u64, now: Instant, over_stream: bool) -> Option<Answer> {
+        let probe = self.take(nonce)?;
+        let rtt = match probe.by_stream {
+            // A connection that had to be opened first cost a round trip more.
+            Some((at, connected)) if over_stream => {
+                if connected {
+                    now.since(at)
+                } else {
+                    now.since(at) / 2
+                }
+            }
+            _ => now.since(probe.started).min(SAMPLE_MAX),
+        };
+        Some(Answer { contact: probe.contact, rtt })
+    }
+
+    /// Ends the probe under this nonce.
+    pub(super) fn end(&mut self, nonce: u64) {
+        self.take(nonce);
+    }
+
+    /// Ends what concerns a node that turned out dead, or alive, by other means.
+    pub(super) fn forget(&mut self, id: Id) {
+        if self.pending.remove(&id).is_none() {
+            return;
+        }
+        let leaf_pending = &mut self.leaf_pending;
+        let mut keep = |contact: &Contact, leaf: bool| {
+            let keep = contact.id != id;
+            *leaf_pending -= usize::from(!keep && leaf);
+            keep
+        };
+        self.unverified.retain(|(contact, leaf)| keep(contact, *leaf));
+        self.known.retain(|(contact, leaf, _)| keep(contact, *leaf));
+        let nonce = self.active.iter().find(|(_, probe)| probe.contact.id == id).map(|(nonce, _)| *nonce);
+        if let Some(nonce) = nonce {
+            self.take(nonce);
+        }
+    }
+
+    /// Whether the node is being probed, or waits to be.
+    pub(super) fn is_pending(&self, id: Id) -> bool {
+        self.pending.contains_key(&id)
+    }
+
+    /// How many candidates for the leaf set have not answered yet.
+    pub(super) fn leaf_pending(&self) -> usize {
+        self.leaf_pending
+    }
+
+    /// Whether no node is being asked; nodes that are away do not count.
+    pub(super) fn is_idle(&self) -> bool {
+        self.known_active + self.unverified_active == 0 && self.known.is_empty() && self.unverified.is_empty()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_probing(&self, nonce: u64, contact: &Contact) -> bool {
+        self.active.get(&nonce).is_some_and(|probe| probe.contact == *contact)
+    }
+
+    fn take(&mut self, nonce: u64) -> Option<Probe> {
+        let probe = self.active.remove(&nonce)?;
+        self.due.remove(&(probe.due, nonce));
+        self.pending.remove(&probe.contact.id);
+        self.leaf_pending -= usize::from(probe.leaf);
+        if matches!(probe.stage, Stage::Asking(_)) {
+            *self.active_count(probe.reason) -= 1;
+        }
+        Some(probe)
+    }
+
+    /// A node that waits for its turn, or is being probed, is suspected by now.
+    fn hasten_waiting(&mut self, id: Id) {
+        if let Some(probe) = self.active.values_mut().find(|probe| probe.contact.id == id) {
+            probe.reason = Reason::Suspected;
+            return;
+        }
+        let is_it =
+            |(contact, _, reason): &(Contact, bool, Reason)| contact.id == id && *reason == Reason::Known;
+        let at = self.known.iter().position(is_it);
+        if let Some((contact, leaf, _)) = at.and_then(|at| self.known.remove(at)) {
+            self.known.push_front((contact, leaf, Reason::Suspected));
+        }
+    }
+
+    fn has_next_known(&self) -> bool {
+        !self.known.is_empty() && self.known_active < self.probes_max
+    }
+
+    fn has_next_unverified(&self) -> bool {
+        !self.unverified.is_empty() && self.unverified_active < self.probes_max
+    }
+
+    fn active_count(&mut self, reason: Reason) -> &mut usize {
+        match reason {
+            Reason::Unverified => &mut self.unverified_active,
+            Reason::Known | Reason::Suspected => &mut self.known_active,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "prober_tests.rs"]
+mod tests;

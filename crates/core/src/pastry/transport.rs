@@ -1,0 +1,232 @@
+//! Transport: messages over kept connections and in datagrams.
+
+use core::time::Duration;
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use super::Pastry;
+use super::config::{Config, Fault};
+use super::contact::Contact;
+use super::env::Env;
+use super::message::Message;
+use super::wire::{decode, encode};
+use crate::outbox::Outbox;
+use crate::pool::{self, Expects, Lost, Pool, Taken};
+use crate::stream::CloseReason;
+use crate::tag::{SocketId, StreamId};
+use crate::time::Instant;
+use crate::wire::{DecodeError, Writer};
+
+/// The datagram socket, for probes.
+pub const UDP: SocketId = SocketId::new(0);
+/// What is kept of the memory in which messages are written.
+const SCRATCH_KEPT_BYTES: usize = 4096;
+/// The longest datagram: a pong from an IPv6 address.
+const DATAGRAM_BYTES_MAX: usize = 128;
+/// How many decoded messages there is room kept for.
+const RECEIVED_KEPT: usize = 64;
+
+type Out<'a, 'b> = &'a mut Outbox<'b, Pastry>;
+
+/// The connections of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Transport {
+    pool: Pool<Contact>,
+    /// Empty between calls; its memory is kept.
+    scratch: Vec<u8>,
+    /// Empty between calls; its memory is kept.
+    received: Vec<Message>,
+}
+
+impl Transport {
+    pub(super) fn new(config: &Config) -> Self {
+        let pool = Pool::new(pool::Config {
+            connections_max: config.connections_max,
+            accepted_per_address_max: (config.accepted_max / 4).max(1),
+            queue_bytes_max: config.queue_bytes_max,
+            queues_bytes_max: config.queue_bytes_max.saturating_mul(2),
+            message_bytes_max: config.message_bytes_max,
+            unfinished_bytes_max: config.message_bytes_max.saturating_mul(8),
+            connect_timeout: config.network_timeout,
+            idle_timeout: config.idle_timeout,
+            keeps_connections: config.fault == Some(Fault::KeepConnections),
+        });
+        Self { pool, scratch: Vec::new(), received: Vec::new() }
+    }
+
+    /// Sets the greeting of every connection, and the address that connections are opened from.
+    pub(super) fn set_greeting(&mut self, hello: &Message, bind: IpAddr) {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, DATAGRAM_BYTES_MAX);
+        encode(hello, &mut writer);
+        writer.finish().expect("a hello is short");
+        self.pool.set_greeting(bytes, Some(bind));
+    }
+
+    /// Sends a message over a connection that `write` writes; `None` if a limit is reached.
+    pub(super) fn send_with(
+        &mut self,
+        env: &mut Env,
+        now: Instant,
+        (to, expects): (SocketAddr, Expects),
+        write: impl FnOnce(&mut Writer<'_>),
+        out: Out<'_, '_>,
+    ) -> Option<Taken> {
+        let mut writer = Writer::new(&mut self.scratch, env.config().message_bytes_max);
+        write(&mut writer);
+        let fits = writer.finish().is_ok();
+        let taken = if fits { self.pool.send(now, to, &self.scratch, expects, out).ok() } else { None };
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH_KEPT_BYTES);
+        env.count().frames_sent += u64::from(taken.is_some());
+        env.count().frames_refused += u64::from(taken.is_none());
+        taken
+    }
+
+    /// Sends a message in a datagram.
+    pub(super) fn send_datagram(&self, to: SocketAddr, message: &Message, out: Out<'_, '_>) {
+        out.send_with(UDP, to, DATAGRAM_BYTES_MAX, |writer| encode(message, writer))
+            .expect("pings and pongs are short");
+    }
+
+    /// A peer opened a connection; false if it was reset, because that address has too many.
+    pub(super) fn accepted(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        from: IpAddr,
+        out: Out<'_, '_>,
+    ) -> bool {
+        self.pool.accepted(now, stream, from, out)
+    }
+
+    pub(super) fn connected(&mut self, now: Instant, stream: StreamId, out: Out<'_, '_>) {
+        self.pool.connected(now, stream, out);
+    }
+
+    pub(super) fn sent(&mut self, now: Instant, stream: StreamId, bytes: usize, out: Out<'_, '_>) {
+        self.pool.sent(now, stream, bytes, out);
+    }
+
+    /// The messages that `data` completes. All are decoded before any of them takes effect: bytes that are no message
+    /// leave the node as if the stream had been reset before them.
+    pub(super) fn received(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        data: &[u8],
+        out: Out<'_, '_>,
+    ) -> Result<Vec<Message>, DecodeError> {
+        let frames: Vec<Cow<'_, [u8]>> = self.pool.received(now, stream, data, out)?;
+        let mut messages = core::mem::take(&mut self.received);
+        for frame in &frames {
+            match decode(frame) {
+                Ok(message) => messages.push(message),
+                Err(error) => {
+                    self.recycle(messages);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(messages)
+    }
+
+    /// The node whose connection the last received bytes measured, and the round trip; only if that proves its address.
+    pub(super) fn take_measured(&mut self) -> Option<(Contact, Duration)> {
+        let (stream, rtt) = self.pool.take_measured()?;
+        let contact = self.peer(stream)?;
+        self.is_address_validated(stream, contact.addr).then_some((contact, rtt))
+    }
+
+    /// The round trip of a connection; `None` before it was measured.
+    pub(super) fn rtt(&self, stream: StreamId) -> Option<Duration> {
+        self.pool.rtt(stream)
+    }
+
+    /// Takes back the memory of messages that were handled.
+    pub(super) fn recycle(&mut self, mut messages: Vec<Message>) {
+        messages.clear();
+        messages.shrink_to(RECEIVED_KEPT);
+        self.received = messages;
+    }
+
+    /// The peer ended its direction.
+    pub(super) fn finished(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        out: Out<'_, '_>,
+    ) -> Result<(), DecodeError> {
+        self.pool.finished(now, stream, out)
+    }
+
+    /// A connection is gone. One that ended in good order took nothing with it: acknowledgements still come, over another.
+    pub(super) fn closed(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        reason: CloseReason,
+        out: Out<'_, '_>,
+    ) -> Option<Lost> {
+        self.pool.closed(now, stream, reason, out).filter(|_| reason != CloseReason::Done)
+    }
+
+    /// Resets a connection.
+    pub(super) fn abort(&mut self, stream: StreamId, out: Out<'_, '_>) -> Option<Lost> {
+        self.pool.abort(stream, out)
+    }
+
+    /// Does what is due on the connections.
+    pub(super) fn expire(&mut self, now: Instant, out: Out<'_, '_>) {
+        self.pool.expire(now, out);
+    }
+
+    /// The next connection that the pool gave up by itself.
+    pub(super) fn next_lost(&mut self) -> Option<Lost> {
+        self.pool.next_lost()
+    }
+
+    /// A node is suspected: its connections are unresponsive from now on (PL-10).
+    pub(super) fn suspect(&mut self, now: Instant, addr: SocketAddr, out: Out<'_, '_>) {
+        self.pool.suspect(now, addr, out);
+    }
+
+    /// A node has died or left: its connections are aborted (PL-10).
+    pub(super) fn gone(&mut self, addr: SocketAddr, out: Out<'_, '_>) {
+        self.pool.gone(addr, out);
+    }
+
+    /// There is a sign of life from this address: a connect that failed is begun again at once (PL-8).
+    pub(super) fn reachable(&mut self, now: Instant, addr: SocketAddr, out: Out<'_, '_>) {
+        self.pool.reachable(now, addr, out);
+    }
+
+    /// Ends all connections in good order.
+    pub(super) fn finish_all(&mut self, now: Instant, out: Out<'_, '_>) {
+        self.pool.finish_all(now, out);
+    }
+
+    /// The greeting on a connection was accepted.
+    pub(super) fn greeted(&mut self, now: Instant, stream: StreamId, from: Contact, out: Out<'_, '_>) {
+        self.pool.greeted(now, stream, from, from.addr, out);
+    }
+
+    /// The node at the other end of a connection, by its own word; `None` before its greeting.
+    pub(super) fn peer(&self, stream: StreamId) -> Option<Contact> {
+        self.pool.label(stream).copied()
+    }
+
+    /// Whether a connection proves that its peer can be reached at `addr`: this node opened it to there, or it came from
+    /// that machine.
+    pub(super) fn is_address_validated(&self, stream: StreamId, addr: SocketAddr) -> bool {
+        self.pool.is_address_validated(stream, addr)
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.pool.len()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.pool.deadline()
+    }
+}

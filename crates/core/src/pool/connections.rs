@@ -1,0 +1,169 @@
+//! The connections of a pool: found by number, and by the address that they lead to.
+
+use core::cmp::Reverse;
+use std::net::SocketAddr;
+
+use super::Config;
+use super::connection::{Connection, Stage};
+use crate::tag::StreamId;
+use crate::time::Instant;
+
+/// All connections, and what they hold together.
+#[derive(Clone, Debug)]
+pub(super) struct Connections<L> {
+    /// In the order of their numbers, so that one is found by bisection.
+    list: Vec<Connection<L>>,
+    /// Those that can be sent by, sorted by where they lead, the best first. Made anew after a change, so that sending
+    /// costs no look at every connection.
+    usable: Option<Vec<(Place, Rank, StreamId)>>,
+    queued_bytes: usize,
+    unfinished_bytes: usize,
+    unresponsive: usize,
+    /// Whether connections are kept until the kernel gives them up.
+    keeps: bool,
+}
+
+/// An address as numbers, which compare faster.
+type Place = (u128, u32);
+
+/// Which of two connections to one peer is used: one that is in order, then the one that the peer spoke on last.
+type Rank = (u8, Reverse<Instant>);
+
+/// All else follows from the list.
+impl<L: PartialEq> PartialEq for Connections<L> {
+    fn eq(&self, other: &Self) -> bool {
+        self.list == other.list
+    }
+}
+
+impl<L: Eq> Eq for Connections<L> {}
+
+impl<L> Connections<L> {
+    pub(super) fn new(keeps: bool) -> Self {
+        let (queued_bytes, unfinished_bytes, unresponsive) = (0, 0, 0);
+        Self { list: Vec::new(), usable: None, queued_bytes, unfinished_bytes, unresponsive, keeps }
+    }
+
+    pub(super) fn insert(&mut self, mut connection: Connection<L>) {
+        connection.keep(self.keeps);
+        let at = self.index(connection.stream()).unwrap_or_else(|at| at);
+        self.queued_bytes += connection.queued_bytes();
+        self.list.insert(at, connection);
+        self.usable = None;
+    }
+
+    pub(super) fn remove(&mut self, stream: StreamId) -> Option<Connection<L>> {
+        let connection = self.list.remove(self.index(stream).ok()?);
+        self.queued_bytes -= connection.queued_bytes();
+        self.unfinished_bytes -= connection.unfinished_bytes();
+        self.unresponsive -= usize::from(connection.health().is_unresponsive());
+        self.usable = None;
+        Some(connection)
+    }
+
+    /// Changes a connection; what it holds is counted, and how it can be used is seen.
+    pub(super) fn change<T>(
+        &mut self,
+        stream: StreamId,
+        change: impl FnOnce(&mut Connection<L>) -> T,
+    ) -> Option<T> {
+        let at = self.index(stream).ok()?;
+        let connection = &mut self.list[at];
+        let look = |at: &Connection<L>| (at.stage(), at.peer().is_some(), at.health().is_unresponsive());
+        let before = look(connection);
+        self.queued_bytes -= connection.queued_bytes();
+        self.unfinished_bytes -= connection.unfinished_bytes();
+        let result = change(connection);
+        self.queued_bytes += connection.queued_bytes();
+        self.unfinished_bytes += connection.unfinished_bytes();
+        let after = look(connection);
+        if before != after {
+            self.usable = None;
+            self.unresponsive = self.unresponsive - usize::from(before.2) + usize::from(after.2);
+        }
+        Some(result)
+    }
+
+    pub(super) fn get(&self, stream: StreamId) -> Option<&Connection<L>> {
+        self.index(stream).ok().map(|at| &self.list[at])
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection<L>> {
+        self.list.iter()
+    }
+
+    /// The numbers of those that lead to an address, and that this node may give up.
+    pub(super) fn to(&self, peer: SocketAddr) -> Vec<StreamId> {
+        self.list.iter().filter(|at| at.peer() == Some(peer) && !self.keeps).map(Connection::stream).collect()
+    }
+
+    /// Those on which something is due, and when something will be on the others.
+    pub(super) fn due(&self, now: Instant, config: &Config) -> (Vec<StreamId>, Option<Instant>) {
+        let (mut due, mut next) = (Vec::new(), None);
+        for connection in &self.list {
+            let at = connection.next_due(config);
+            if at <= now {
+                due.push(connection.stream());
+            } else if next.is_none_or(|next| at < next) {
+                next = Some(at);
+            }
+        }
+        (due, next)
+    }
+
+    /// The best connection to an address, now or once it stands.
+    pub(super) fn usable(&mut self, to: SocketAddr) -> Option<StreamId> {
+        let list = &self.list;
+        let usable = self.usable.get_or_insert_with(|| {
+            let usable = list.iter().filter(|at| at.is_usable());
+            let mut usable: Vec<_> =
+                usable.filter_map(|at| Some((place(at.peer()?), rank(at), at.stream()))).collect();
+            usable.sort_unstable();
+            usable
+        });
+        let to = place(to);
+        let at = usable.partition_point(|(place, ..)| *place < to);
+        usable.get(at).filter(|(place, ..)| *place == to).map(|(.., stream)| *stream)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// What waits on all of them.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
+    /// The large messages that are coming by all of them.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        self.unfinished_bytes
+    }
+
+    pub(super) fn has_unresponsive(&self) -> bool {
+        self.unresponsive > 0
+    }
+
+    fn index(&self, stream: StreamId) -> Result<usize, usize> {
+        self.list.binary_search_by_key(&stream, Connection::stream)
+    }
+}
+
+fn rank<L>(connection: &Connection<L>) -> Rank {
+    let class = match connection.stage() {
+        Stage::Open if !connection.health().is_unresponsive() => 0,
+        Stage::Open => 1,
+        Stage::Connecting => 2,
+        _ => 3,
+    };
+    (class, Reverse(connection.health().heard()))
+}
+
+fn place(addr: SocketAddr) -> Place {
+    let port = u32::from(addr.port());
+    match addr {
+        SocketAddr::V4(addr) => (u128::from(addr.ip().to_bits()), port),
+        // No address of the other family has a port beyond 16 bits.
+        SocketAddr::V6(addr) => (addr.ip().to_bits(), port | 1 << 16),
+    }
+}

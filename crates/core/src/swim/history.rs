@@ -1,0 +1,232 @@
+//! History: members that failed or left, when and by whom they were ended, and the known members on disk (SA-33a, SA-33b).
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::api::MemberStatus;
+use super::config::Config;
+use super::env::Env;
+use super::machine::{Out, SPACE};
+use super::members::{Members, Slot};
+use super::snapshot::{PAGE_ENTRIES, Snapshot, Stored};
+use super::status::{Incarnation, Status};
+use super::tombstones::{Ended, Tombstone, Tombstones};
+use crate::common::Timers;
+use crate::id::Id;
+use crate::tag::OpId;
+use crate::time::{Instant, Now, Wall, micros};
+
+/// What was read from the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Loaded {
+    /// There is more behind this key.
+    More(Vec<u8>),
+    /// Everything was read.
+    All,
+}
+
+/// Members that ended: still in the table for the time of their retention, then as tombstones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct History {
+    tombstones: Tombstones,
+    snapshot: Snapshot,
+    /// When and by whom members were ended that are still in the table.
+    ended: BTreeMap<Slot, (Wall, Id)>,
+    retention: Timers<Slot>,
+    keep_failed: Duration,
+}
+
+impl History {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            tombstones: Tombstones::new(config.tombstones_max),
+            snapshot: Snapshot::new(config.store_interval, config.stored_max),
+            ended: BTreeMap::new(),
+            retention: Timers::default(),
+            keep_failed: config.keep_failed,
+        }
+    }
+
+    /// A member came, changed or went: it is to be written.
+    pub(super) fn change(&mut self, id: Id, now: Instant) {
+        self.snapshot.change(id, now);
+    }
+
+    /// A member ended, and stays in the table until a time.
+    pub(super) fn end(&mut self, slot: Slot, since: Wall, by: Id, until: Instant) {
+        self.ended.entry(slot).or_insert((since, by));
+        self.retention.set(slot, until);
+    }
+
+    /// A member of the table is back.
+    pub(super) fn revive(&mut self, slot: Slot) {
+        self.ended.remove(&slot);
+        self.retention.cancel(slot);
+    }
+
+    /// A member of the table is suspected again, instead of dead.
+    pub(super) fn reopen(&mut self, slot: Slot) {
+        self.retention.cancel(slot);
+    }
+
+    /// Takes a member whose retention is over.
+    pub(super) fn pop_retained(&mut self, now: Instant) -> Option<Slot> {
+        self.retention.pop_due(now)
+    }
+
+    /// Moves a member of the table, which is about to forget it, among the tombstones.
+    pub(super) fn retire(&mut self, members: &Members, slot: Slot, now: Instant) {
+        let member = members.get(slot);
+        let (id, status, addr) = (member.id(), member.status(), member.contents().addr());
+        let contents = member.contents().to_owned();
+        let ended = self.ended.remove(&slot).map(|(since, by)| Ended { since, by, contents });
+        self.retention.cancel(slot);
+        self.tombstones.add(id, Tombstone { addr, status: Some(status), ended });
+        self.snapshot.change(id, now);
+    }
+
+    /// Marks a tombstone as one of a member that left. Returns whether there is one.
+    pub(super) fn set_left(&mut self, id: Id) -> bool {
+        self.tombstones.set_left(id)
+    }
+
+    /// Removes a tombstone: its member is back, or is to be forgotten.
+    pub(super) fn forget(&mut self, id: Id) {
+        self.tombstones.remove(id);
+    }
+
+    /// The next past member to be asked whether it is back.
+    pub(super) fn next_absent(&mut self) -> Option<(Id, Tombstone)> {
+        self.tombstones.next()
+    }
+
+    /// Asks the store for the entries from a key on; false if nothing is stored.
+    pub(super) fn read(&mut self, from: &[u8], out: Out<'_, '_>) -> bool {
+        let op = self.snapshot.read();
+        if let Some(op) = op {
+            out.page(op, SPACE, from, &[], PAGE_ENTRIES);
+        }
+        op.is_some()
+    }
+
+    /// Whether this operation is the one that reads.
+    pub(super) fn is_reading(&mut self, op: OpId) -> bool {
+        self.snapshot.is_reading(op)
+    }
+
+    /// Takes entries of the store in. Our own incarnations of earlier lives are put into `former`.
+    pub(super) fn load(
+        &mut self,
+        env: &mut Env,
+        entries: &[(Vec<u8>, Vec<u8>)],
+        more: bool,
+        former: &mut Vec<Incarnation>,
+    ) -> Loaded {
+        let mut room = true;
+        for (key, value) in entries {
+            match Stored::decode(key, value) {
+                Some(Stored { id, addr, status, ended }) if id != env.id() => {
+                    room = self.snapshot.loaded(id);
+                    self.tombstones.add(id, Tombstone { addr, status, ended });
+                }
+                Some(own) => former.extend(own.status.map(|status| status.incarnation)),
+                None => env.count().stored_unreadable += 1,
+            }
+        }
+        let last = entries.last().map(|(key, _)| [key.as_slice(), &[0]].concat());
+        last.filter(|_| more && room).map_or(Loaded::All, Loaded::More)
+    }
+
+    /// A write is over, well or not.
+    pub(super) fn written(&mut self, op: OpId) {
+        self.snapshot.written(op);
+    }
+
+    /// Writes what waits at the next occasion.
+    pub(super) fn write_now(&mut self, now: Instant) {
+        self.snapshot.write_now(now);
+    }
+
+    /// Writes what changed among the known members, if that is due.
+    pub(super) fn write(&mut self, now: Instant, own: Id, members: &Members, out: Out<'_, '_>) {
+        let Some((op, ids)) = self.snapshot.due(now) else { return };
+        let stored: Vec<(Id, Option<Stored>)> =
+            ids.into_iter().map(|id| (id, self.stored_form(id, own, members))).collect();
+        let snapshot = &mut self.snapshot;
+        // Durable: it is one write in some seconds, and after a crash it is the only way back to the group.
+        out.batch(op, true, |batch| {
+            for (id, stored) in stored {
+                let is_stored = snapshot.decided(id, stored.is_some());
+                match stored.filter(|_| is_stored) {
+                    Some(stored) => batch.put(SPACE, &id.to_bytes(), &stored.encode()),
+                    None => batch.delete(SPACE, &id.to_bytes()),
+                }
+            }
+        });
+    }
+
+    /// When and by whom a member of the table was ended.
+    pub(super) fn ended(&self, slot: Slot) -> Option<(Wall, Id)> {
+        self.ended.get(&slot).copied()
+    }
+
+    /// What ended a past member.
+    pub(super) fn status(&self, id: Id) -> Option<Status> {
+        self.tombstones.status(id)
+    }
+
+    /// The addresses of past members that did not say goodbye.
+    pub(super) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
+        self.tombstones.addrs()
+    }
+
+    /// The past members that are no longer in the table, as long as they are shown.
+    pub(super) fn shown(&self, now: Now) -> impl Iterator<Item = MemberStatus> {
+        self.tombstones.iter().filter_map(move |(id, past)| {
+            let (status, ended) = (past.status?, past.ended.as_ref()?);
+            let age = now.wall.as_micros().saturating_sub(ended.since.as_micros());
+            (age < micros(self.keep_failed)).then(|| MemberStatus {
+                node: super::Node::new(id, ended.contents.borrow()),
+                state: status.state,
+                incarnation: status.incarnation,
+                rtt_micros: None,
+                since_micros: Some(ended.since.as_micros()),
+                by: Some(ended.by),
+                is_self: false,
+            })
+        })
+    }
+
+    /// How many tombstones there are.
+    pub(super) fn len(&self) -> usize {
+        self.tombstones.len()
+    }
+
+    /// Whether nothing waits to be written.
+    pub(super) fn is_settled(&self) -> bool {
+        self.snapshot.is_settled()
+    }
+
+    pub(super) fn retention_deadline(&self) -> Option<Instant> {
+        self.retention.next().map(|(at, _)| at)
+    }
+
+    pub(super) fn write_deadline(&self) -> Option<Instant> {
+        self.snapshot.deadline()
+    }
+
+    /// What is stored of a node: of a live member only where it is, of ourselves also the number.
+    fn stored_form(&self, id: Id, own: Id, members: &Members) -> Option<Stored> {
+        let Some(slot) = members.find(id) else {
+            let Tombstone { addr, status, ended } = self.tombstones.get(id)?.clone();
+            return Some(Stored { id, addr, status, ended });
+        };
+        let member = members.get(slot);
+        let is_plain = member.state().is_live() && id != own;
+        let status = Some(member.status()).filter(|_| !is_plain);
+        let contents = || member.contents().to_owned();
+        let ended = self.ended.get(&slot).map(|&(since, by)| Ended { since, by, contents: contents() });
+        Some(Stored { id, addr: member.contents().addr(), status, ended })
+    }
+}

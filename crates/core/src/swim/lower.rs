@@ -1,0 +1,295 @@
+//! The lower parts in one bundle, and the context through which an upper part calls them.
+//!
+//! `Prober`, `Membership` and `Joining` are not in it, so none of them can call another; news for them are [`Effect`]s.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use super::api::Counters;
+use super::contents::Contents;
+use super::dissemination::Dissemination;
+use super::env::{Env, OwnAlive};
+use super::gossip::Update;
+use super::history::History;
+use super::machine::Swim;
+use super::members::{Members, Slot};
+use super::message::{Message, NodeView};
+use super::packet::{ANSWER_FACTOR, Packet};
+use super::packets::Packets;
+use super::records::accusation;
+use super::scaling::suspicion;
+use super::selection::Selection;
+use super::sequence::Sequence;
+use super::status::{Incarnation, State, Status};
+use super::suspicions::{Suspicions, Term};
+use super::verifier::{Question, Verifier};
+use super::wire::{HEAD_BYTES, size};
+use crate::id::Id;
+use crate::outbox::Outbox;
+use crate::tag::RequestId;
+use crate::time::Now;
+
+/// The bytes of an answer besides the contents: head, Ack, and the frame of an Alive.
+const ANSWER_BYTES: usize = HEAD_BYTES + 14 + 27;
+
+/// What a part reports to the machine, which calls another part for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// A suspect, or a node that is said to have left, is to be probed for the last time (SA-31a).
+    ProbeLast(Slot),
+    /// A suspect of others is to be probed in the next period as well (SA-31b).
+    Confirm(Slot),
+    /// This node was accused, and refuted it: it may be slow itself (Lifeguard).
+    Accused,
+}
+
+/// The parts that all upper parts may call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Lower {
+    pub(super) env: Env,
+    pub(super) members: Members,
+    pub(super) selection: Selection,
+    pub(super) packets: Packets,
+    pub(super) dissemination: Dissemination,
+    pub(super) suspicions: Suspicions,
+    pub(super) verifier: Verifier,
+    pub(super) history: History,
+    pub(super) effects: VecDeque<Effect>,
+}
+
+impl Lower {
+    pub(super) fn cx<'a, 'b>(&'a mut self, now: Now, out: &'a mut Outbox<'b, Swim>) -> Cx<'a, 'b> {
+        Cx { now, lower: self, out }
+    }
+
+    /// An Alive of our own.
+    pub(super) fn own_alive(&mut self) -> OwnAlive {
+        let sequence = self.env.next_sequence();
+        OwnAlive { header: self.env.header(sequence), incarnation: self.own_incarnation() }
+    }
+
+    /// Raises our number: everybody takes what we say with it over what was said before.
+    pub(super) fn raise_to(&mut self, incarnation: Incarnation) {
+        let status = Status::new(incarnation, State::Alive);
+        self.members.merge(self.env.me(), status, Some(self.env.own_contents().borrow()));
+    }
+
+    pub(super) fn own_incarnation(&self) -> Incarnation {
+        self.members.get(self.env.me()).incarnation()
+    }
+
+    /// What is held against a member, as a message.
+    pub(super) fn held_against(&self, slot: Slot) -> Option<Message<'static>> {
+        let (id, status) = (self.members.get(slot).id(), self.members.get(slot).status());
+        if self.verifier.is_leaving(slot) {
+            return accusation(id, Status { state: State::Left, ..status }, self.env.id());
+        }
+        accusation(id, status, self.accuser(slot))
+    }
+
+    /// The node that suspected a member first; this one, if none is known.
+    pub(super) fn accuser(&self, slot: Slot) -> Id {
+        self.suspicions.accuser(slot).unwrap_or_else(|| self.env.id())
+    }
+
+    /// Whether a member is known to be at this address.
+    pub(super) fn is_at(&self, slot: Slot, addr: SocketAddr) -> bool {
+        !self.env.settings().verify || self.members.get(slot).contents().addrs().any(|known| known == addr)
+    }
+
+    /// Whether the sender of a packet is known to be where it speaks from. Only then do answers carry updates (SA-22a).
+    pub(super) fn is_known_at_source(&self, packet: &Packet) -> bool {
+        let slot = packet.slot(&self.members);
+        !self.env.settings().verify || slot.is_some_and(|slot| self.is_at(slot, packet.addr))
+    }
+
+    /// The address at which a node has proved to be what it says in this packet.
+    pub(super) fn proof(&self, now: Now, packet: &Packet, node: NodeView<'_>) -> Option<SocketAddr> {
+        if !self.env.settings().verify {
+            return Some(node.contents.addr().socket());
+        }
+        let proved = packet.proved.filter(|_| packet.sender == node.id);
+        let is_own = |addr: &SocketAddr| node.contents.addrs().any(|own| own == *addr);
+        proved.filter(is_own).or_else(|| {
+            let said = packet.acked.filter(|_| packet.sender == node.id)?;
+            node.contents.addrs().find(|addr| self.verifier.is_nonce(said, node.id, *addr, now.mono))
+        })
+    }
+
+    /// A ping whose answer proves who is there.
+    pub(super) fn question(&self, now: Now, id: Id, addr: SocketAddr) -> Message<'static> {
+        let header = self.env.header(self.verifier.nonce(id, addr, now.mono));
+        Message::Ping { header, to: id, local_time: now.wall, wants_coordinate: false, wants_alive: true }
+    }
+
+    /// How long a suspicion that begins now lasts.
+    pub(super) fn term(&self) -> Term {
+        let (settings, live) = (self.env.settings(), self.members.live());
+        let (mult, interval) = (settings.suspicion_mult, settings.probe_interval);
+        let least = suspicion(mult, settings.suspicion_scale, live, interval);
+        let wanted = mult.saturating_sub(2) as usize;
+        // With so few others that enough can never share it, it is as short as it gets.
+        let shrinks = settings.suspicion_max_mult > 1 && live >= wanted + 2;
+        let enough = if shrinks { wanted } else { 0 };
+        Term { least, most: least * settings.suspicion_max_mult, enough }
+    }
+
+    /// How long the dead are remembered (SA-33).
+    pub(super) fn retention(&self) -> Duration {
+        self.env.settings().dead_retention.max(2 * self.term().least)
+    }
+}
+
+/// What an upper part may call during one input.
+pub(super) struct Cx<'a, 'b> {
+    pub(super) now: Now,
+    pub(super) lower: &'a mut Lower,
+    pub(super) out: &'a mut Outbox<'b, Swim>,
+}
+
+impl Cx<'_, '_> {
+    pub(super) fn count(&mut self) -> &mut Counters {
+        self.lower.env.count()
+    }
+
+    pub(super) fn effect(&mut self, effect: Effect) {
+        self.lower.effects.push_back(effect);
+    }
+
+    /// Sends messages to a member, with as many updates as fit behind them.
+    pub(super) fn send(&mut self, to: SocketAddr, messages: &[Message<'_>]) {
+        self.lower.packets.send(to, messages, self.lower.members.live(), self.out);
+    }
+
+    /// Sends one message without updates, to somebody who need not be a member.
+    pub(super) fn send_alone(&mut self, to: SocketAddr, message: Message<'_>) {
+        self.lower.packets.send_all(to, core::iter::once(message), 1, self.out);
+    }
+
+    /// Answers a node: with updates if it is known to be there, else with nothing but the answer (SA-22a).
+    pub(super) fn answer(&mut self, to: SocketAddr, is_known: bool, message: Message<'_>) {
+        if is_known {
+            self.send(to, &[message]);
+        } else {
+            self.send_alone(to, message);
+        }
+    }
+
+    /// Sends our own Alive to somebody who need not be a member.
+    pub(super) fn send_own_alive(&mut self, to: SocketAddr) {
+        let alive = self.lower.own_alive();
+        let alive = alive.message(self.lower.env.own_contents());
+        self.lower.packets.send_all(to, core::iter::once(alive), 1, self.out);
+    }
+
+    /// Spreads that we live, and how we are to be reached.
+    pub(super) fn announce(&mut self, waiter: Option<RequestId>) {
+        let alive = self.lower.own_alive();
+        let update = Update::new(&alive.message(self.lower.env.own_contents()), waiter);
+        self.lower.packets.gossip_mut().broadcast_update(update);
+        self.lower.dissemination.wake();
+    }
+
+    /// Passes an update on, if it is news to the queue as well.
+    pub(super) fn broadcast_update(&mut self, message: Message<'_>, waiter: Option<RequestId>) {
+        let message = match message {
+            // SA-9a: if only the one who is asked answers a Join, everybody else hears of an Alive.
+            Message::Join { header, node, incarnation } if !self.lower.env.settings().everyone_answers => {
+                Message::Alive { header, node, incarnation }
+            }
+            other => other,
+        };
+        self.lower.packets.gossip_mut().broadcast_update(Update::new(&message, waiter));
+        self.lower.dissemination.wake();
+    }
+
+    /// Sends what is new on its way without waiting for the next turn, unless that was a moment ago. It is sent no more
+    /// often in all: only sooner.
+    pub(super) fn gossip_soon(&mut self) {
+        let every = self.lower.env.settings().gossip_interval;
+        if self.lower.env.is_running() && self.lower.dissemination.may_hurry(self.now.mono, every) {
+            self.gossip_now();
+        }
+    }
+
+    /// Sends updates to some members at once, if that is configured.
+    pub(super) fn gossip_now(&mut self) {
+        let every = self.lower.env.settings().gossip_interval;
+        if !every.is_zero() {
+            self.lower.dissemination.set_next(Some(self.now.mono + every));
+            self.gossip_once();
+        }
+    }
+
+    /// Sends updates to some random members, to each once: in a small group everybody hears them at once.
+    pub(super) fn gossip_once(&mut self) {
+        let Lower { env, members, selection, packets, .. } = &mut *self.lower;
+        let nodes = env.settings().gossip_nodes;
+        for slot in selection.pick_some(nodes, env.rng()) {
+            if packets.gossip().is_empty() {
+                break;
+            }
+            packets.send(members.get(slot).addr(), &[], members.live(), self.out);
+        }
+    }
+
+    /// Sets when updates go out next: not at all while there are none.
+    pub(super) fn time_gossip(&mut self) {
+        let Lower { env, selection, packets, dissemination, .. } = &mut *self.lower;
+        let settings = env.settings();
+        let hurry = settings.probe_interval / 10;
+        let every = if env.stopping().is_some() { hurry } else { settings.gossip_interval };
+        let wanted = !packets.gossip().is_empty() && !selection.is_empty() && !every.is_zero();
+        dissemination.set_next(wanted.then(|| self.now.mono + every));
+    }
+
+    /// Asks a node where it is said to be.
+    pub(super) fn verify(&mut self, id: Id, contents: Contents<'_>) {
+        let answer_bytes = (ANSWER_BYTES + contents.bytes()) as u16;
+        self.ask(Question { id, addr: contents.addr(), answer_bytes });
+    }
+
+    /// Asks a member where it is known to be.
+    pub(super) fn verify_slot(&mut self, slot: Slot) {
+        let member = self.lower.members.get(slot);
+        let (id, contents) = (member.id(), member.contents().to_owned());
+        self.verify(id, contents.borrow());
+    }
+
+    pub(super) fn ask(&mut self, question: Question) {
+        let again_after = self.lower.env.settings().probe_timeout / 2;
+        if self.lower.verifier.ask(question, self.now.mono, again_after) {
+            self.send_questions();
+        } else {
+            self.count().questions_dropped += 1;
+        }
+    }
+
+    /// Asks all suspects once more that are said to have refuted: their answers may have been lost.
+    pub(super) fn verify_refutations(&mut self) {
+        for slot in self.lower.suspicions.refuting() {
+            self.verify_slot(slot);
+        }
+    }
+
+    /// Sends the questions whose turn it is, each with what is held against the node, so that it can refute at once.
+    pub(super) fn send_questions(&mut self) {
+        while let Some(question) = self.lower.verifier.pop_due(self.now.mono) {
+            let (id, addr) = (question.id, question.addr.socket());
+            self.count().questions += 1;
+            let ping = self.lower.question(self.now, id, addr);
+            let held = self.lower.members.find(id).and_then(|slot| self.lower.held_against(slot));
+            let bytes = HEAD_BYTES + size(&ping) + held.as_ref().map_or(0, size);
+            let wanted = usize::from(question.answer_bytes).div_ceil(ANSWER_FACTOR);
+            // The frame of the padding comes on top: a question may be too long, but never too short for its answer.
+            let header = self.lower.env.header(Sequence::default());
+            let padding = wanted
+                .checked_sub(bytes)
+                .filter(|missing| *missing > 0)
+                .map(|missing| Message::Padding { header, bytes: missing as u16 });
+            let said = held.into_iter().chain([ping]).chain(padding);
+            self.lower.packets.send_all(addr, said, 1, self.out);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Packets on their way out: what is to be said to one node, and behind it what everybody is to hear.
+
+use std::net::SocketAddr;
+
+use super::config::Config;
+use super::gossip::Gossip;
+use super::machine::{Swim, UDP};
+use super::message::Message;
+use super::scaling::transmit_limit;
+use super::wire::{HEAD_BYTES, Head, Ring, encode, size};
+use crate::outbox::Outbox;
+use crate::tag::RequestId;
+
+/// The packets of one node, and the updates that ride on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Packets {
+    head: Head,
+    gossip: Gossip,
+    packet_bytes_max: usize,
+    retransmit_mult: u32,
+    /// Who waits for a update that has now been handed on.
+    handed: Vec<RequestId>,
+    /// The updates of the packet being written.
+    scratch: Vec<u8>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Packets {
+    pub(super) fn new(config: &Config) -> Self {
+        let settings = &config.settings;
+        Self {
+            head: Head { ring: Ring::new(&config.ring), from: config.id },
+            gossip: Gossip::new(settings.user_share, config.user_max, config.blocked_max),
+            packet_bytes_max: settings.packet_bytes_max,
+            retransmit_mult: settings.retransmit_mult,
+            handed: Vec::new(),
+            scratch: Vec::new(),
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Sends messages to a member of a group of `live`, with as many updates as fit behind them.
+    pub(super) fn send(
+        &mut self,
+        to: SocketAddr,
+        messages: &[Message<'_>],
+        live: usize,
+        out: &mut Outbox<'_, Swim>,
+    ) {
+        let total: usize = messages.iter().map(size).sum();
+        if HEAD_BYTES + total > self.packet_bytes_max && messages.len() > 1 {
+            messages.iter().for_each(|message| self.send(to, &[*message], live, out));
+            return;
+        }
+        self.scratch.clear();
+        if !self.gossip.is_empty() {
+            let limit = transmit_limit(self.retransmit_mult, live);
+            let room = self.packet_bytes_max.saturating_sub(HEAD_BYTES + total);
+            self.gossip.fill(&mut self.scratch, room, limit, &mut self.handed);
+        }
+        if messages.is_empty() && self.scratch.is_empty() {
+            return;
+        }
+        let (head, updates) = (&self.head, &self.scratch);
+        let sent = out.send_with(UDP, to, self.packet_bytes_max, |writer| {
+            head.write(writer);
+            messages.iter().for_each(|message| encode(message, writer));
+            writer.bytes(updates);
+        });
+        debug_assert!(sent.is_ok(), "one message fits a packet: packet_bytes_max is checked");
+        self.count(HEAD_BYTES + total + self.scratch.len());
+    }
+
+    /// Sends messages to somebody who is not, or not yet, a member: without updates, in as many packets as it
+    /// takes, but at most `packets_max`. How many messages were sent.
+    pub(super) fn send_all<'m>(
+        &mut self,
+        to: SocketAddr,
+        messages: impl Iterator<Item = Message<'m>>,
+        packets_max: usize,
+        out: &mut Outbox<'_, Swim>,
+    ) -> usize {
+        let mut messages = messages.peekable();
+        let (mut sent, mut packets) = (0, 0);
+        while packets < packets_max && messages.peek().is_some() {
+            let (head, mut written) = (&self.head, 0);
+            let _ = out.send_with(UDP, to, self.packet_bytes_max, |writer| {
+                head.write(writer);
+                while let Some(message) = messages.next_if(|message| size(message) <= writer.room()) {
+                    encode(&message, writer);
+                    sent += 1;
+                }
+                written = writer.written();
+            });
+            self.count(written);
+            packets += 1;
+            if written <= HEAD_BYTES {
+                break; // A message that fits no packet: it is not ours to send.
+            }
+        }
+        sent
+    }
+
+    /// The most bytes a user message may have.
+    pub(super) fn user_bytes_max(&self) -> usize {
+        // Frame of two bytes, kind, originator and sequence.
+        self.packet_bytes_max - HEAD_BYTES - 23
+    }
+
+    /// Takes the requests whose update was handed on since this was last asked.
+    pub(super) fn take_handed(&mut self) -> Vec<RequestId> {
+        core::mem::take(&mut self.handed)
+    }
+
+    pub(super) const fn gossip_mut(&mut self) -> &mut Gossip {
+        &mut self.gossip
+    }
+
+    pub(super) const fn forget_counts(&mut self) {
+        (self.packets, self.bytes) = (0, 0);
+    }
+
+    pub(super) const fn gossip(&self) -> &Gossip {
+        &self.gossip
+    }
+
+    /// The ring of all packets.
+    pub(super) const fn ring(&self) -> Ring {
+        self.head.ring
+    }
+
+    pub(super) const fn packet_bytes_max(&self) -> usize {
+        self.packet_bytes_max
+    }
+
+    /// How many packets and bytes were sent.
+    pub(super) const fn counted(&self) -> (u64, u64) {
+        (self.packets, self.bytes)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+}

@@ -1,0 +1,339 @@
+//! Who is believed what: forged news changes nothing (SA-7c, SA-31a, SA-58a, SA-61).
+
+use super::*;
+
+/// Node 1 among others, as the preset is.
+fn wary(preset: Preset, others: &[u8]) -> Rig<Swim> {
+    let settings = Settings { verify: true, ..quiet(preset) };
+    rig_with(&Config { settings, stored_max: 0, ..config(1, preset) }, others)
+}
+
+/// The number of the last ping that went to an address.
+fn nonce_to(rig: &mut Rig<Swim>, to: SocketAddr) -> Option<Sequence> {
+    let pings = sent_kind(rig, "Ping");
+    let (_, text) = pings.into_iter().rfind(|(at, _)| *at == to)?;
+    let number = text.split("Sequence(").nth(1)?.split(')').next()?;
+    number.parse().ok().map(Sequence)
+}
+
+/// Node `n` answers the last ping to its address with what it says of itself.
+fn prove(rig: &mut Rig<Swim>, n: u8, from: SocketAddr, word: Message<'_>) {
+    let nonce = nonce_to(rig, from).expect("it is asked");
+    rig.datagram(UDP, from, &packet(n, &[ack(n, nonce), word])).unwrap();
+}
+
+#[test]
+fn s_73_an_invented_member_is_never_shown_before_it_answered() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    let own = contents(9);
+    say(&mut rig, 2, &[alive(&own, 9, 0)]);
+    assert_eq!(status(&rig, 9), None);
+    assert!(!has(&rig, "MemberJoined"));
+    // Somebody else answers, or with another number.
+    say(&mut rig, 9, &[ack(9, Sequence(5)), alive(&own, 9, 0)]);
+    assert_eq!(status(&rig, 9), None);
+    prove(&mut rig, 9, addr(9), alive(&own, 9, 0));
+    assert_eq!(status(&rig, 9), Some((0, State::Alive)));
+    assert!(has(&rig, "MemberJoined"));
+}
+
+/// SA-61: whatever a node tells of itself, a question about it is long enough for its whole answer.
+#[test]
+fn s_73_a_stranger_with_any_metadata_answers_a_question_in_full() {
+    for length in 0..=META_BYTES_MAX {
+        let described = OwnContents::new(&[addr(9)], &vec![7; length]).unwrap();
+        let mut rig = wary(Preset::Lan, &[2, 3]);
+        say(&mut rig, 2, &[alive(&described, 9, 0)]);
+        let log = rig.take_log();
+        let to_nine = format!("Send 0:0 to {} ", addr(9));
+        let question = log.iter().find_map(|line| line.strip_prefix(&to_nine)).expect("it is asked");
+        let stranger = Config { meta: vec![7; length], stored_max: 0, ..config(9, Preset::Lan) };
+        let mut nine = rig_with(&stranger, &[]);
+        nine.datagram(UDP, addr(1), &unhex(question)).unwrap();
+        let answers = sent_kind(&mut nine, "Alive");
+        assert!(answers.iter().any(|(to, _)| *to == addr(1)), "{length} bytes of metadata");
+    }
+}
+
+#[test]
+fn s_73_a_flood_of_invented_members_is_asked_at_a_bounded_rate() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    for n in 0..1_000u16 {
+        let own = OwnContents::new(&[SocketAddr::from(([10, 9, (n >> 8) as u8, n as u8], 1))], &[]).unwrap();
+        let node = NodeView { id: Id::from_text(&n.to_string()), contents: own.borrow() };
+        let header = Header { from: node.id, sequence: Sequence(0) };
+        say(&mut rig, 2, &[Message::Alive { header, node, incarnation: Incarnation(0) }]);
+    }
+    assert_eq!(rig.machine.members().len(), 3);
+    assert_eq!(sent_kind(&mut rig, "Ping").len(), 32, "the first burst");
+    rig.advance(SECOND);
+    let pings = sent_kind(&mut rig, "Ping").len();
+    assert!((250..=360).contains(&pings), "{pings}");
+    rig.advance(10 * SECOND);
+    assert_eq!(rig.machine.members().len(), 3);
+}
+
+#[test]
+fn s_6_a_forged_move_changes_nothing() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    let elsewhere = contents(66);
+    say(&mut rig, 66, &[alive(&elsewhere, 2, 1)]);
+    say(&mut rig, 3, &[alive(&elsewhere, 2, 1)]);
+    rig.advance(3 * SECOND);
+    assert_eq!(rig.machine.members().member(id(2)).unwrap().addr(), addr(2));
+    assert!(!has(&rig, "MemberUpdated"));
+}
+
+#[test]
+fn s_6_a_member_moves_once_its_old_address_is_silent() {
+    for old_answers in [false, true] {
+        let mut rig = wary(Preset::Lan, &[2, 3]);
+        let moved = contents(42);
+        rig.datagram(UDP, addr(42), &packet(2, &[alive(&moved, 2, 1)])).unwrap();
+        prove(&mut rig, 2, addr(42), alive(&moved, 2, 1));
+        assert_eq!(rig.machine.members().member(id(2)).unwrap().addr(), addr(2), "not at once");
+        if old_answers {
+            let nonce = nonce_to(&mut rig, addr(2)).expect("the old address is asked");
+            say(&mut rig, 2, &[ack(2, nonce)]);
+            assert!(has(&rig, "MemberConflict"), "two nodes with one id");
+        }
+        rig.advance(SECOND);
+        let expected = if old_answers { addr(2) } else { addr(42) };
+        assert_eq!(rig.machine.members().member(id(2)).unwrap().addr(), expected);
+        let told: Vec<SocketAddr> = sent_kind(&mut rig, "Alive").into_iter().map(|(to, _)| to).collect();
+        assert_eq!(told.contains(&addr(2)) && told.contains(&addr(42)), old_answers, "both hear of it");
+    }
+}
+
+#[test]
+fn s_13_two_nodes_of_one_name_are_told() {
+    let meta = |tags: &str| Tags { name: tags.into(), ..Tags::default() }.encode().unwrap();
+    let settings = Settings { verify: true, ..quiet(Preset::Lan) };
+    let config = Config { settings, meta: meta("red"), stored_max: 0, ..config(1, Preset::Lan) };
+    let mut rig = rig_with(&config, &[2]);
+    for (n, name) in [(8, "redder"), (9, "red")] {
+        let own = OwnContents::new(&[addr(n)], &meta(name)).unwrap();
+        say(&mut rig, n, &[alive(&own, n, 0)]);
+        prove(&mut rig, n, addr(n), alive(&own, n, 0));
+    }
+    assert!(status(&rig, 9).is_some() && status(&rig, 8).is_some());
+    let told: Vec<&String> = rig.log.iter().filter(|line| line.contains("NameConflict")).collect();
+    assert!(told.len() == 1 && told[0].contains("10.0.0.9"), "{told:?}");
+}
+
+/// The number of others is believed up to eight above what a node has proved; it is never what an accusation says.
+#[test]
+fn s_78_others_do_not_drive_an_incarnation() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    let own = contents(2);
+    for number in 1..200 {
+        say(&mut rig, 3, &[alive(&own, 2, number)]);
+    }
+    assert_eq!(status(&rig, 2), Some((8, State::Alive)));
+    say(&mut rig, 3, &[suspect(3, 2, 1 << 16)]);
+    assert_eq!(status(&rig, 2), Some((8, State::Suspect)));
+    prove(&mut rig, 2, addr(2), alive(&own, 2, 300));
+    assert_eq!(status(&rig, 2), Some((300, State::Alive)), "its own word, if it answered");
+}
+
+/// A crashed node that a forger keeps alive gets half of its time more, however much is forged.
+#[test]
+fn s_r5_a_forged_refutation_does_not_prolong_a_suspicion() {
+    for forged in [false, true] {
+        let mut rig = wary(Preset::GoSwim, &[2, 3, 4]);
+        say(&mut rig, 3, &[suspect(3, 2, 0)]);
+        let own = contents(2);
+        let millis = if forged { 7_400 } else { 4_900 };
+        for step in 1..=millis / 100 {
+            if forged {
+                say(&mut rig, 3, &[alive(&own, 2, step), suspect(4, 2, step)]);
+            }
+            rig.advance(Duration::from_millis(100));
+        }
+        assert_eq!(status(&rig, 2).unwrap().1, State::Suspect, "{forged}");
+        rig.advance(Duration::from_millis(1_300));
+        assert_eq!(status(&rig, 2).unwrap().1, State::Dead, "{forged}: 5 × 1 digit × 1 s");
+    }
+}
+
+/// Nobody dies who answers, whatever is said.
+#[test]
+fn s_r5_a_node_that_answers_its_last_probe_does_not_die() {
+    let mut rig = wary(Preset::GoSwim, &[2, 3, 4]);
+    let own = contents(2);
+    for number in 0..20 {
+        say(&mut rig, 3, &[dead(4, 2, number), dead(3, 2, number)]);
+        rig.advance(Duration::from_millis(1));
+        let messages = sent(&mut rig);
+        let to_it = messages.iter().rfind(|(to, _)| *to == addr(2)).expect("it is probed at once");
+        assert!(to_it.1[0].starts_with("Suspect"), "and hears what is said: {to_it:?}");
+        let text = to_it.1.iter().find(|text| text.starts_with("Ping")).unwrap();
+        let nonce = text.split("Sequence(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
+        say(&mut rig, 2, &[ack(2, Sequence(nonce)), alive(&own, 2, number + 1)]);
+        assert_eq!(status(&rig, 2), Some((number + 1, State::Alive)));
+    }
+    assert_eq!(rig.machine.counted().deaths, 0);
+}
+
+#[test]
+fn s_75_a_death_that_others_tell_is_believed_when_the_own_probe_fails() {
+    let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
+    say(&mut rig, 3, &[dead(3, 2, 0)]);
+    assert_eq!(status(&rig, 2).unwrap().1, State::Suspect);
+    rig.advance(Duration::from_millis(1_100));
+    assert_eq!(status(&rig, 2).unwrap().1, State::Dead);
+}
+
+#[test]
+fn s_r8_a_forged_goodbye_is_disputed() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    let own = contents(2);
+    say(&mut rig, 3, &[dead(2, 2, 0)]);
+    assert_eq!(status(&rig, 2), Some((0, State::Alive)), "it is asked first");
+    prove(&mut rig, 2, addr(2), alive(&own, 2, 1));
+    rig.advance(2 * SECOND);
+    assert_eq!(rig.machine.members().member(id(2)).unwrap().incarnation(), Incarnation(1));
+    assert!(!has(&rig, "MemberLeft"));
+    // Its own goodbye counts at once, and that of one that is gone after an interval.
+    say(&mut rig, 3, &[dead(2, 2, 1)]);
+    prove(&mut rig, 2, addr(2), dead(2, 2, 1));
+    assert_eq!(status(&rig, 2), Some((1, State::Left)));
+    let settings = Settings { verify: true, probe_interval: 60 * SECOND, ..quiet(Preset::Lan) };
+    let mut rig = rig_with(&Config { settings, stored_max: 0, ..config(1, Preset::Lan) }, &[2, 3]);
+    say(&mut rig, 3, &[dead(3, 3, 0)]);
+    rig.advance(61 * SECOND);
+    assert!(has(&rig, "MemberLeft"));
+}
+
+/// SA-61: one Join makes nobody send more than three times its bytes before the address is proved.
+#[test]
+fn s_83_a_join_gets_three_times_its_bytes_until_it_shows_a_cookie() {
+    for preset in [Preset::Lan, Preset::GoSwim] {
+        let others: Vec<u8> = (2..200).collect();
+        let mut rig = wary(preset, &others);
+        let own = contents(250);
+        let join_packet = packet(250, &[join(&own, 250, 0)]);
+        rig.datagram(UDP, addr(250), &join_packet).unwrap();
+        let bytes: usize = rig
+            .log
+            .iter()
+            .filter_map(|line| line.strip_prefix("Send 0:0 to 10.0.0.250:7946 "))
+            .map(|hex| hex.len() / 2)
+            .sum();
+        assert!(bytes > 0 && bytes <= 3 * join_packet.len(), "{preset}: {bytes} of {}", join_packet.len());
+        assert_eq!(status(&rig, 250), None, "nor does anybody hear of it");
+        let log = rig.log.clone();
+        let own_alive = sent_kind(&mut rig, "Alive");
+        assert!(own_alive.iter().any(|(to, _)| *to == addr(250)), "S-83");
+        rig.log = log;
+        prove(&mut rig, 250, addr(250), join(&own, 250, 0));
+        assert_eq!(status(&rig, 250), Some((0, State::Alive)));
+        rig.advance(SECOND);
+        assert!(sent_kind(&mut rig, "Alive").len() > 150, "the table");
+    }
+}
+
+#[test]
+fn s_83_a_cookie_is_for_one_address_and_one_node() {
+    let mut rig = wary(Preset::Lan, &[2, 3, 4]);
+    let own = contents(9);
+    rig.datagram(UDP, addr(9), &packet(9, &[join(&own, 9, 0)])).unwrap();
+    let nonce = nonce_to(&mut rig, addr(9)).unwrap();
+    let elsewhere = contents(66);
+    rig.datagram(UDP, addr(66), &packet(9, &[ack(9, nonce), join(&elsewhere, 9, 0)])).unwrap();
+    rig.datagram(UDP, addr(9), &packet(8, &[ack(8, nonce), join(&own, 8, 0)])).unwrap();
+    assert_eq!((status(&rig, 9), status(&rig, 8)), (None, None));
+}
+
+#[test]
+fn s_79_an_answer_goes_to_where_the_question_came_from() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    say(&mut rig, 3, &[suspect(3, 2, 0)]);
+    rig.take_log();
+    rig.datagram(UDP, addr(66), &packet(3, &[ping(3, 1, 5)])).unwrap();
+    let answers = sent(&mut rig);
+    assert!(
+        answers.len() == 1 && answers[0].0 == addr(66) && answers[0].1.len() == 1,
+        "no updates: {answers:?}"
+    );
+}
+
+/// SA-22a, SA-61: updates wait to be sent, and whoever is not known to be where it speaks from gets none of them.
+#[test]
+fn s_70_unknown_senders_get_bare_answers_to_indirect_pings_and_accusations() {
+    let mut rig = wary(Preset::Lan, &[2, 3, 4]);
+    for _ in 0..8 {
+        rig.command(Command::Broadcast { data: vec![7; 120], wait: false });
+    }
+    rig.take_log();
+    let own = contents(77);
+    let indirect = |target: u8| Message::IndirectPing {
+        header: header(66, 5),
+        to: id(1),
+        target: id(target),
+        wants_nack: true,
+        contents: own.borrow(),
+    };
+    for said in [indirect(1), indirect(99), suspect(66, 1, 0), dead(66, 1, 1)] {
+        let bytes = packet(66, &[said]);
+        rig.datagram(UDP, addr(66), &bytes).unwrap();
+        rig.advance(Duration::from_millis(600));
+        let log = rig.take_log();
+        let sent = |to: u8| {
+            let to = format!("Send 0:0 to {} ", addr(to));
+            log.iter().filter_map(|line| line.strip_prefix(&to)).map(|hex| hex.len() / 2).sum::<usize>()
+        };
+        let answer = sent(66) + sent(77);
+        assert!(answer > 0 && answer <= 3 * bytes.len(), "{answer} bytes for {} of {said:?}", bytes.len());
+    }
+    // A member gets updates with its answer.
+    say(&mut rig, 2, &[indirect(1)]);
+    assert!(has(&rig, "07070707"), "{:?}", rig.log);
+}
+
+/// SA-7c: a node whose number was driven high, and which lost it with its disk, is a member again once it is forgotten.
+#[test]
+fn s_22_a_node_that_lost_a_number_it_cannot_follow_comes_back_as_a_new_one() {
+    let far = Incarnation::FORMER_MAX + 100;
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    let own = contents(2);
+    rig.datagram(UDP, addr(2), &packet(2, &[alive(&own, 2, far)])).unwrap();
+    prove(&mut rig, 2, addr(2), alive(&own, 2, far));
+    assert_eq!(status(&rig, 2), Some((far, State::Alive)));
+    rig.command(Command::ForceLeave { id: id(2), prune: false });
+    rig.advance(40 * SECOND);
+    assert_eq!(status(&rig, 2), None, "forgotten");
+    rig.take_log();
+    rig.datagram(UDP, addr(2), &packet(2, &[alive(&own, 2, 0)])).unwrap();
+    assert_eq!(status(&rig, 2), None, "not without proof");
+    prove(&mut rig, 2, addr(2), alive(&own, 2, 0));
+    assert_eq!(status(&rig, 2), Some((0, State::Alive)));
+    // One that can follow is told what is held against it, and refutes.
+    rig.command(Command::ForceLeave { id: id(2), prune: false });
+    rig.advance(40 * SECOND);
+    rig.take_log();
+    rig.datagram(UDP, addr(2), &packet(2, &[alive(&own, 2, 0)])).unwrap();
+    assert_eq!(sent_kind(&mut rig, "Dead").len(), 1);
+}
+
+/// SA-31b: forged Alives drive the numbers apart that nodes hold of a crashed one. Its accusers still count together.
+#[test]
+fn s_74_accusers_of_slightly_lower_numbers_share_a_suspicion() {
+    for (lower, is_shared) in [(1, true), (8, true), (9, false)] {
+        let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
+        let own = contents(2);
+        rig.datagram(UDP, addr(2), &packet(2, &[alive(&own, 2, 20)])).unwrap();
+        prove(&mut rig, 2, addr(2), alive(&own, 2, 20));
+        say(&mut rig, 3, &[suspect(3, 2, 20)]);
+        rig.take_log();
+        for by in [4, 5] {
+            say(&mut rig, by, &[suspect(by, 2, 20 - lower)]);
+        }
+        let started = rig.now.mono;
+        while status(&rig, 2).unwrap().1 == State::Suspect {
+            rig.advance(Duration::from_millis(50));
+        }
+        let lasted = rig.now.mono.since(started);
+        assert_eq!(lasted < 16 * SECOND, is_shared, "{lower} below: {lasted:?}");
+    }
+}

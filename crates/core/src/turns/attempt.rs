@@ -1,0 +1,305 @@
+//! One attempt to get a name, and one turn: which voters granted what, and until when it counts (TU-13 … TU-16).
+
+use core::time::Duration;
+
+use super::keeping::{interval, validity};
+use super::message::{Answer, Ask, Verdict};
+use super::record::{Record, milliseconds};
+use super::{LostReason, TurnId};
+use crate::id::Id;
+use crate::time::Instant;
+
+/// The length of the first lease: votes of an asker that dies block nobody for longer (TU-15).
+pub(super) const FIRST: Duration = Duration::from_secs(2);
+
+/// The most renewals of a turn that wait for answers.
+const RENEWALS_MAX: usize = 4;
+
+/// Places of voters in the record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Voters(u8);
+
+impl Voters {
+    pub(super) fn insert(&mut self, place: usize) {
+        self.0 |= 1 << place;
+    }
+
+    pub(super) fn contains(self, place: usize) -> bool {
+        self.0 & (1 << place) != 0
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+}
+
+/// A question to all voters under one nonce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Round {
+    pub(super) nonce: u64,
+    pub(super) sent: Instant,
+    pub(super) granted: Voters,
+    pub(super) held: Voters,
+    pub(super) answered: Voters,
+    resend_at: Instant,
+    resends: u32,
+    voters: usize,
+}
+
+impl Round {
+    pub(super) fn new(nonce: u64, now: Instant, resend_after: Duration, voters: usize) -> Self {
+        Self {
+            voters,
+            nonce,
+            sent: now,
+            granted: Voters::default(),
+            held: Voters::default(),
+            answered: Voters::default(),
+            resend_at: now + resend_after,
+            resends: 0,
+        }
+    }
+
+    pub(super) fn note(&mut self, place: usize, answer: &Answer) {
+        self.answered.insert(place);
+        match answer.verdict {
+            Verdict::Granted => self.granted.insert(place),
+            Verdict::Held { .. } => self.held.insert(place),
+            _ => {}
+        }
+        if self.answered.len() >= self.voters {
+            self.resend_at = Instant::FAR;
+        }
+    }
+
+    /// When the voters that are silent are asked again.
+    pub(super) fn resend_at(&self) -> Instant {
+        self.resend_at
+    }
+
+    /// Whether the silent voters are to be asked again now; the next time comes later.
+    pub(super) fn is_resend_due(&mut self, now: Instant, after: Duration) -> bool {
+        let due = now >= self.resend_at;
+        if due {
+            self.resends += 1;
+            self.resend_at = now + after * 2u32.pow(self.resends.min(4));
+        }
+        due
+    }
+
+    /// Whether answers to the first sending are a round trip.
+    pub(super) fn is_first_sending(&self) -> bool {
+        self.resends == 0
+    }
+}
+
+/// What an attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Answers are missing.
+    Open,
+    /// A majority granted.
+    Won,
+    /// The number is too low at a voter: ask with a greater one.
+    Behind,
+    /// A majority is no longer possible.
+    Lost,
+}
+
+/// A try to get a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Attempt {
+    pub(super) session: u64,
+    pub(super) number: u64,
+    pub(super) round: Round,
+    behind: bool,
+}
+
+impl Attempt {
+    pub(super) fn new(session: u64, number: u64, round: Round) -> Self {
+        Self { session, number, round, behind: false }
+    }
+
+    /// Takes an answer in. Grants that come after the validity they would give do not count (TU-14).
+    pub(super) fn note(&mut self, now: Instant, place: usize, answer: &Answer, record: &Record) -> Outcome {
+        if now >= self.ends() {
+            return Outcome::Lost;
+        }
+        self.round.note(place, answer);
+        self.behind |= answer.verdict == Verdict::Behind;
+        let missing = record.voters.len() - self.round.answered.len();
+        if self.round.granted.len() >= record.majority() {
+            Outcome::Won
+        } else if self.round.granted.len() + missing >= record.majority() {
+            Outcome::Open
+        } else if self.behind {
+            Outcome::Behind
+        } else {
+            Outcome::Lost
+        }
+    }
+
+    /// Whether a voter found the number too low.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// The end of the validity that this attempt can give.
+    pub(super) fn ends(&self) -> Instant {
+        self.round.sent + validity(FIRST)
+    }
+
+    pub(super) fn ask(&self, key: super::Key, holder: Id, waited: Duration, queue: bool) -> Ask {
+        Ask {
+            key,
+            number: self.number,
+            holder,
+            session: self.session,
+            length_ms: milliseconds(FIRST),
+            waited_ms: milliseconds(waited),
+            renew: false,
+            queue,
+        }
+    }
+}
+
+/// A turn of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) turn: TurnId,
+    pub(super) session: u64,
+    pub(super) number: u64,
+    /// The end of validity by the last renewal that got a majority.
+    until: Instant,
+    /// The end by the limit.
+    pub(super) limit: Instant,
+    /// Whether a client in another process must keep it, and when it last did.
+    pub(super) kept: Option<Instant>,
+    pub(super) renewals: Vec<Round>,
+    pub(super) renew_at: Instant,
+    lease: Duration,
+}
+
+impl Turn {
+    /// A turn that is valid until `until`; its first renewal is due at once (TU-15).
+    pub(super) fn new(turn: TurnId, session: u64, number: u64, until: Instant, limit: Instant) -> Self {
+        Self {
+            turn,
+            session,
+            number,
+            until,
+            limit,
+            kept: None,
+            renewals: Vec::new(),
+            renew_at: Instant::ZERO,
+            lease: FIRST,
+        }
+    }
+
+    /// The end of validity.
+    pub(super) fn until(&self) -> Instant {
+        self.until.min(self.limit)
+    }
+
+    /// Whether the turn is over, and why (TU-16).
+    pub(super) fn over(&self, now: Instant) -> Option<LostReason> {
+        if now >= self.limit {
+            Some(LostReason::Limit)
+        } else if now >= self.until {
+            Some(if self.is_attended(now) { LostReason::NoMajority } else { LostReason::Unattended })
+        } else {
+            None
+        }
+    }
+
+    /// Whether somebody still wants the turn (TU-39).
+    pub(super) fn is_attended(&self, now: Instant) -> bool {
+        self.kept.is_none_or(|kept| now.since(kept) < validity(self.lease.max(FIRST)))
+    }
+
+    /// Whether a renewal is due. A holder whose deadline has passed never renews.
+    pub(super) fn renewal_due(&self, now: Instant) -> bool {
+        now >= self.renew_at && self.over(now).is_none() && self.is_attended(now)
+    }
+
+    /// A renewal goes out under this round.
+    pub(super) fn renewing(&mut self, round: Round, lease: Duration) -> Option<u64> {
+        self.lease = lease;
+        self.renew_at = round.sent + interval(lease);
+        self.renewals.push(round);
+        (self.renewals.len() > RENEWALS_MAX).then(|| self.renewals.remove(0).nonce)
+    }
+
+    /// Takes an answer to a renewal in; a majority of refusals means that another has the name.
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        nonce: u64,
+        place: usize,
+        answer: &Answer,
+        record: &Record,
+    ) -> Renewed {
+        let (over, lease) = (self.over(now), self.lease);
+        let Some(round) = self.renewals.iter_mut().find(|round| round.nonce == nonce) else {
+            return Renewed::Open;
+        };
+        if over.is_some() {
+            return Renewed::Open;
+        }
+        round.note(place, answer);
+        if round.held.len() >= record.majority() {
+            return Renewed::Taken;
+        }
+        let until = round.sent + validity(lease);
+        if round.granted.len() >= record.majority() && now < until && until > self.until {
+            self.until = until;
+            return Renewed::Extended;
+        }
+        Renewed::Open
+    }
+
+    pub(super) fn ask(&self, key: super::Key, holder: Id) -> Ask {
+        Ask {
+            key,
+            number: self.number,
+            holder,
+            session: self.session,
+            length_ms: milliseconds(self.lease),
+            waited_ms: 0,
+            renew: true,
+            queue: false,
+        }
+    }
+
+    /// Nobody keeps the turn: no renewal until somebody does.
+    pub(super) fn rest(&mut self) {
+        self.renew_at = Instant::FAR;
+    }
+
+    /// The client keeps the turn.
+    pub(super) fn keep(&mut self, now: Instant) {
+        if self.kept.is_some() {
+            self.kept = Some(now);
+            if self.renew_at == Instant::FAR {
+                self.renew_at = now;
+            }
+        }
+    }
+
+    /// When something is to be done for it.
+    pub(super) fn next(&self) -> Instant {
+        let resend = self.renewals.last().map_or(Instant::FAR, Round::resend_at);
+        resend.min(self.renew_at).min(self.until())
+    }
+}
+
+/// What an answer to a renewal changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewed {
+    /// Nothing yet.
+    Open,
+    /// The turn is valid for longer.
+    Extended,
+    /// A majority says that another has the name.
+    Taken,
+}

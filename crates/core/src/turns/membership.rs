@@ -1,0 +1,600 @@
+//! Membership of the group: this voter's record, what the other voters say, founding and recovery (TU-6 … TU-8, TU-19 … TU-22).
+//!
+//! | stage | the node | leaves it when |
+//! |---|---|---|
+//! | `Outsider` | is not listed; it only asks | – |
+//! | `NoRecord` | is listed and has no record | the founder offers one, or the others name this node in theirs |
+//! | `Offering` | founds: offers its record to all others | all others have written it |
+//! | `Written` | has written an offered record | a voter says that the group is founded |
+//! | `Recovering` | lost its record: rests, then reads the bounds of the others | enough intact voters have answered |
+//! | `Founded` | votes, after its rest | – |
+//! | `Halted` | must not vote | an operator decides |
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use super::config::{Config, Fault};
+use super::disk::Write;
+use super::effects::{Effects, Sending};
+use super::message::{Body, Group, Standing, State, VoterEntry};
+use super::record::Record;
+use super::{Event, VoterStatus};
+use crate::id::Id;
+use crate::machine::Refusal;
+use crate::rng::Rng;
+use crate::time::{Instant, Now, micros};
+
+/// How often a node that does not know the group reads the voters.
+const READ_FAST: Duration = Duration::from_millis(500);
+/// How often a node that knows it does: so it can tell which voters answer.
+const READ_SLOW: Duration = Duration::from_secs(10);
+
+/// What membership may use.
+pub(super) struct Cx<'a> {
+    pub(super) now: Now,
+    pub(super) rng: &'a mut Rng,
+    pub(super) effects: &'a mut Effects,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    Loading,
+    Outsider,
+    NoRecord,
+    Offering {
+        nonce: u64,
+        replaces: Option<Group>,
+        accepted: BTreeSet<SocketAddr>,
+        written: bool,
+    },
+    Written {
+        answer: Option<(SocketAddr, u64)>,
+        rest: bool,
+    },
+    Recovering {
+        rest_until: Instant,
+        bounds: BTreeMap<SocketAddr, u64>,
+    },
+    /// The disk may have `refused` the record: the write goes out again with the next reading.
+    Founded {
+        rest_until: Instant,
+        written: bool,
+        refused: Option<Write>,
+    },
+    Halted(&'static str),
+}
+
+/// What a voter said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Heard {
+    at: Instant,
+    state: Option<State>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Membership {
+    id: Id,
+    own: SocketAddr,
+    listed: Vec<SocketAddr>,
+    lease: Duration,
+    fault: Option<Fault>,
+    start: u64,
+    /// This voter's own record; it is on disk, or on its way there.
+    record: Option<Record>,
+    /// The record by which this node asks.
+    known: Option<Record>,
+    stage: Stage,
+    heard: BTreeMap<SocketAddr, Heard>,
+    read: Option<(u64, Instant)>,
+    read_at: Option<Instant>,
+}
+
+impl Membership {
+    pub(super) fn new(config: &Config, start: u64) -> Self {
+        Self {
+            id: config.id,
+            own: config.own,
+            listed: config.sorted_voters(),
+            lease: config.lease,
+            fault: config.fault,
+            start,
+            record: None,
+            known: None,
+            stage: Stage::Loading,
+            heard: BTreeMap::new(),
+            read: None,
+            read_at: None,
+        }
+    }
+
+    /// The record was read from disk. `rests` says whether leases may have been forgotten.
+    pub(super) fn loaded(&mut self, cx: &mut Cx<'_>, record: Option<Record>, rests: bool) {
+        let is_listed = self.listed.contains(&self.own);
+        self.read_at = Some(cx.now.mono);
+        self.record = record;
+        self.stage = match &self.record {
+            None if is_listed => Stage::NoRecord,
+            None => Stage::Outsider,
+            Some(record) if record.place_of(self.own).is_none() => {
+                cx.effects.event(Event::VoterHalted { reason: "address_not_in_record" });
+                Stage::Halted("address_not_in_record")
+            }
+            Some(record) if record.founded => {
+                let rest = if rests { record.lease } else { Duration::ZERO };
+                Stage::Founded { rest_until: cx.now.mono + rest, written: true, refused: None }
+            }
+            Some(_) if self.listed.first() == Some(&self.own) => self.offering(cx, None, true),
+            Some(_) => Stage::Written { answer: None, rest: false },
+        };
+        if let (Stage::Founded { .. }, Some(record)) = (&self.stage, &self.record) {
+            self.known = Some(record.clone());
+            if !record.has_voters(&self.listed) {
+                cx.effects.event(Event::VotersDiffer { at: self.own, group: record.group });
+            }
+        }
+        self.evaluate(cx);
+    }
+
+    /// The record by which this node asks.
+    pub(super) fn known(&self) -> Option<&Record> {
+        self.known.as_ref()
+    }
+
+    /// This voter's own record, if it may vote by it once it has rested.
+    pub(super) fn voting_record(&self) -> Option<&Record> {
+        match self.stage {
+            Stage::Founded { written: true, .. } => self.record.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Until when this voter rests; none if it does not, or does not vote at all.
+    pub(super) fn resting_until(&self, now: Instant) -> Option<Instant> {
+        match self.stage {
+            Stage::Founded { rest_until, .. } if now < rest_until => Some(rest_until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn standing(&self, now: Instant) -> Standing {
+        match &self.stage {
+            Stage::Outsider => Standing::Outsider,
+            Stage::Loading | Stage::NoRecord => Standing::NoRecord,
+            Stage::Offering { .. } | Stage::Written { .. } | Stage::Founded { written: false, .. } => {
+                Standing::Founding
+            }
+            Stage::Recovering { .. } => Standing::Recovering,
+            Stage::Founded { rest_until, .. } if now < *rest_until => Standing::Resting,
+            Stage::Founded { .. } => Standing::Voting,
+            Stage::Halted(_) => Standing::Halted,
+        }
+    }
+
+    /// What this node answers to a Read.
+    pub(super) fn state(&self, now: Instant, bound: u64, floor: u64) -> State {
+        let (id, start, standing) = (self.id, self.start, self.standing(now));
+        State { id, start, standing, bound, floor, record: self.record.clone(), lease: None }
+    }
+
+    /// The group and epoch that this node puts on its messages as a voter.
+    pub(super) fn stamp(&self) -> (Group, u32) {
+        self.record.as_ref().map_or_else(Default::default, |record| (record.group, record.epoch))
+    }
+
+    /// A voter answered something: it is there.
+    pub(super) fn heard_from(&mut self, now: Instant, from: SocketAddr) {
+        if self.is_voter_addr(from) {
+            let heard = self.heard.entry(from).or_insert(Heard { at: now, state: None });
+            heard.at = now;
+        }
+    }
+
+    /// A voter told its state. Returns whether the record by which this node asks has changed.
+    pub(super) fn on_state(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: SocketAddr,
+        nonce: u64,
+        state: State,
+    ) -> Result<bool, Refusal> {
+        if !self.is_voter_addr(from) || from == self.own {
+            return Err(Refusal::Reject("a state from a node that is no voter"));
+        }
+        if state.id == self.id && state.start != self.start && !matches!(self.stage, Stage::Halted(_)) {
+            cx.effects.event(Event::VoterHalted { reason: "two_processes_with_one_id" });
+            self.stage = Stage::Halted("two_processes_with_one_id");
+        }
+        self.note_bound(nonce, from, &state);
+        self.heard.insert(from, Heard { at: cx.now.mono, state: Some(state) });
+        self.evaluate(cx);
+        Ok(self.learn(cx))
+    }
+
+    /// The founder offers a record (TU-8).
+    pub(super) fn on_offer(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: SocketAddr,
+        nonce: u64,
+        record: Record,
+        replaces: Option<Group>,
+        bound: u64,
+    ) -> Result<(), Refusal> {
+        if record.founded || record.place_of(self.own).is_none() || !record.has_voters(&self.listed) {
+            return Err(Refusal::Reject("an offer to other voters"));
+        }
+        let own = self.record.as_ref().map(|own| own.group);
+        let is_new = match &mut self.stage {
+            Stage::NoRecord => true,
+            Stage::Written { answer, .. } if own == Some(record.group) => {
+                if answer.is_none() {
+                    self.accept(cx, from, nonce, bound);
+                } else {
+                    *answer = Some((from, nonce));
+                }
+                return Ok(());
+            }
+            Stage::Loading | Stage::Outsider | Stage::Halted(_) => false,
+            _ => replaces.is_some() && replaces == own,
+        };
+        if !is_new {
+            return Err(Refusal::Reject("an offer to a voter that has a record"));
+        }
+        // A voter that gives a group up for another may have granted leases in it (TU-28).
+        let rest = own.is_some();
+        self.stage = Stage::Written { answer: Some((from, nonce)), rest };
+        self.record = Some(record.clone());
+        cx.effects.write(Write::Record(Some(record), None));
+        Ok(())
+    }
+
+    /// A voter has written the offered record.
+    pub(super) fn on_accepted(
+        &mut self,
+        cx: &mut Cx<'_>,
+        from: SocketAddr,
+        nonce: u64,
+        bound: u64,
+    ) -> Result<(), Refusal> {
+        const UNMATCHED: Refusal = Refusal::Reject("an acceptance of no offer");
+        let record = self.record.as_mut().ok_or(UNMATCHED)?;
+        match &mut self.stage {
+            Stage::Offering { nonce: offered, accepted, .. }
+                if *offered == nonce && record.place_of(from).is_some() =>
+            {
+                accepted.insert(from);
+                record.floor = record.floor.max(bound);
+            }
+            _ => return Err(UNMATCHED),
+        }
+        self.evaluate(cx);
+        Ok(())
+    }
+
+    /// The record is on disk. Returns the floor that the voter has to take.
+    pub(super) fn record_written(&mut self, cx: &mut Cx<'_>, bound: u64) -> Option<u64> {
+        let mut record = self.record.clone()?;
+        match &mut self.stage {
+            Stage::Offering { written, .. } => {
+                *written = true;
+                record.floor = record.floor.max(bound);
+                self.record = Some(record.clone());
+            }
+            Stage::Written { answer, .. } => {
+                if let Some((to, nonce)) = answer.take() {
+                    self.accept(cx, to, nonce, bound);
+                }
+            }
+            Stage::Founded { written, .. } if !*written => {
+                *written = true;
+                cx.effects.event(Event::VoterReady { group: record.group });
+                self.tell_all(cx, bound);
+            }
+            _ => {}
+        }
+        self.evaluate(cx);
+        self.learn(cx);
+        Some(record.floor)
+    }
+
+    /// The disk refused a record: the stage is tried again with the next reading. A voter does not vote before that.
+    pub(super) fn write_failed(&mut self, write: &Write) {
+        match &mut self.stage {
+            Stage::Offering { written: false, .. } | Stage::Written { answer: Some(_), .. } => {
+                self.record = None;
+                self.stage = Stage::NoRecord;
+            }
+            Stage::Founded { written: false, refused, .. } => *refused = Some(write.clone()),
+            _ => {}
+        }
+    }
+
+    /// An operator founds a new group (TU-28).
+    pub(super) fn refound(&mut self, cx: &mut Cx<'_>, bound: u64) -> bool {
+        if !self.listed.contains(&self.own) || matches!(self.stage, Stage::Loading) {
+            return false;
+        }
+        let replaces = self.record.as_ref().or(self.known.as_ref()).map(|record| record.group);
+        self.found(cx, replaces, bound);
+        true
+    }
+
+    /// An operator says that this voter's disk is a copy or a backup (TU-22).
+    pub(super) fn renew(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !matches!(self.stage, Stage::Founded { .. } | Stage::Halted(_)) || self.record.is_none() {
+            return false;
+        }
+        let lease = self.record.take().map_or(self.lease, |record| record.lease);
+        self.stage = Stage::Recovering { rest_until: cx.now.mono + lease, bounds: BTreeMap::new() };
+        self.read_at = Some(cx.now.mono);
+        cx.effects.write(Write::Record(None, None));
+        true
+    }
+
+    /// Reads the voters again when it is time, and repeats an offer.
+    pub(super) fn poll(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now.mono;
+        if self.read_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let nonce = cx.rng.next_u64();
+        self.read = Some((nonce, now));
+        let is_settled = self.known.is_some()
+            && matches!(
+                self.stage,
+                Stage::Founded { written: true, .. } | Stage::Outsider | Stage::Halted(_)
+            );
+        self.read_at = Some(now + if is_settled { READ_SLOW } else { READ_FAST });
+        let (group, epoch) = self.stamp();
+        for to in self.others() {
+            let body = Body::Read { key: None };
+            cx.effects.outgoing.push(Sending { to, group, epoch, nonce, body });
+        }
+        if let Stage::Founded { refused, .. } = &mut self.stage {
+            refused.take().into_iter().for_each(|write| cx.effects.write(write));
+        }
+        self.send_offers(cx);
+        self.evaluate(cx);
+        self.learn(cx);
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.read_at
+    }
+
+    /// Every voter with what is known of it.
+    pub(super) fn status(&self, now: Instant) -> Vec<VoterStatus> {
+        let addrs = match &self.known {
+            Some(record) => record.voters.iter().map(|voter| voter.addr).collect(),
+            None => self.listed.clone(),
+        };
+        let status = |addr: SocketAddr| {
+            let heard = self.heard.get(&addr);
+            let state = heard.and_then(|heard| heard.state.as_ref());
+            let is_own = addr == self.own;
+            let record =
+                if is_own { self.record.as_ref() } else { state.and_then(|state| state.record.as_ref()) };
+            let answered = if is_own { Some(now) } else { heard.map(|heard| heard.at) };
+            VoterStatus {
+                addr,
+                id: if is_own { Some(self.id) } else { state.map(|state| state.id) },
+                standing: if is_own { Some(self.standing(now)) } else { state.map(|state| state.standing) },
+                group: record.map(|record| record.group),
+                answered_micros_ago: answered.map(|at| micros(now.since(at))),
+            }
+        };
+        addrs.into_iter().map(status).collect()
+    }
+
+    /// Why this node must not vote.
+    pub(super) fn halted(&self) -> Option<&'static str> {
+        if let Stage::Halted(reason) = self.stage { Some(reason) } else { None }
+    }
+
+    fn is_voter_addr(&self, addr: SocketAddr) -> bool {
+        self.listed.contains(&addr)
+            || self.known.as_ref().is_some_and(|record| record.place_of(addr).is_some())
+    }
+
+    /// All voters but this node.
+    fn others(&self) -> Vec<SocketAddr> {
+        let known = self.known.iter().chain(&self.record).flat_map(|record| &record.voters);
+        let all = self.listed.iter().copied().chain(known.map(|voter| voter.addr));
+        all.collect::<BTreeSet<_>>().into_iter().filter(|addr| *addr != self.own).collect()
+    }
+
+    fn states(&self) -> impl Iterator<Item = (SocketAddr, &State)> {
+        self.heard.iter().filter_map(|(addr, heard)| Some((*addr, heard.state.as_ref()?)))
+    }
+
+    /// The states of voters whose record is founded and names this node.
+    fn founded_with_us(&self) -> impl Iterator<Item = (SocketAddr, &State, &Record)> {
+        let own = self.own;
+        self.states().filter_map(move |(addr, state)| {
+            let record = state.record.as_ref()?;
+            (record.founded && record.place_of(own).is_some()).then_some((addr, state, record))
+        })
+    }
+
+    /// A recovering voter counts the bounds that it read after its rest (TU-21).
+    fn note_bound(&mut self, nonce: u64, from: SocketAddr, state: &State) {
+        let early = self.fault == Some(Fault::ReadsBeforeRest);
+        let Stage::Recovering { rest_until, bounds } = &mut self.stage else { return };
+        let is_intact = matches!(state.standing, Standing::Voting | Standing::Resting);
+        let is_fresh = self.read.is_some_and(|(read, sent)| read == nonce && (sent >= *rest_until || early));
+        if is_intact && is_fresh && !(early && bounds.contains_key(&from)) {
+            bounds.insert(from, state.bound);
+        }
+    }
+
+    /// Takes the next step of founding or recovery if what was heard allows it.
+    fn evaluate(&mut self, cx: &mut Cx<'_>) {
+        match &self.stage {
+            Stage::NoRecord => {
+                if self.founded_with_us().next().is_some() {
+                    let rest_until = cx.now.mono + self.lease;
+                    self.stage = Stage::Recovering { rest_until, bounds: BTreeMap::new() };
+                    cx.effects.event(Event::VoterRecovering);
+                } else if self.listed.first() == Some(&self.own) {
+                    self.try_to_found(cx);
+                }
+            }
+            Stage::Offering { accepted, written: true, .. } => {
+                let mut others = self.listed.iter().filter(|addr| **addr != self.own);
+                if others.all(|addr| accepted.contains(addr)) {
+                    self.founded(cx);
+                }
+            }
+            Stage::Written { answer: None, .. } => {
+                let own = self.stamp().0;
+                let founded = self.founded_with_us().find(|(_, _, record)| record.group == own);
+                if let Some(record) = founded.map(|(_, _, record)| record.clone()) {
+                    self.record = Some(record);
+                    self.founded(cx);
+                }
+            }
+            Stage::Recovering { rest_until, bounds } => {
+                let rest_until = *rest_until;
+                if cx.now.mono >= rest_until {
+                    let bounds = bounds.clone();
+                    self.try_to_recover(cx, &bounds);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Founds the group once all others have said that they have no record. If one has written an offer of a founder that
+    /// lost its disk, that record is taken up.
+    fn try_to_found(&mut self, cx: &mut Cx<'_>) {
+        let others = self.others();
+        let states: Vec<&State> =
+            others.iter().filter_map(|addr| self.heard.get(addr)?.state.as_ref()).collect();
+        let ready = |state: &&State| matches!(state.standing, Standing::NoRecord | Standing::Founding);
+        if states.len() < others.len() || !states.iter().all(ready) {
+            return;
+        }
+        let begun = states.iter().filter_map(|state| state.record.as_ref());
+        let begun = begun
+            .filter(|record| !record.founded && record.has_voters(&self.listed))
+            .max_by_key(|record| record.group);
+        if let Some(record) = begun.cloned() {
+            self.record = Some(record.clone());
+            self.stage = self.offering(cx, None, false);
+            cx.effects.write(Write::Record(Some(record), None));
+        } else {
+            self.found(cx, None, 0);
+        }
+    }
+
+    fn found(&mut self, cx: &mut Cx<'_>, replaces: Option<Group>, bound: u64) {
+        let mut group = [0; 16];
+        group.copy_from_slice(&cx.rng.next_u128().to_be_bytes());
+        let bounds = self.states().map(|(_, state)| state.bound).max().unwrap_or(0).max(bound);
+        let id_of = |addr: &SocketAddr| {
+            let heard = self.heard.get(addr).and_then(|heard| heard.state.as_ref());
+            if *addr == self.own { self.id } else { heard.map_or(Id::MIN, |state| state.id) }
+        };
+        let record = Record {
+            group: Group(group),
+            epoch: 1,
+            founded: false,
+            lease: self.lease,
+            // TU-8: the one place where the wall clock matters; a group founded later starts higher.
+            floor: cx.now.wall.as_micros().max(bounds),
+            voters: self.listed.iter().map(|addr| VoterEntry { id: id_of(addr), addr: *addr }).collect(),
+        };
+        self.stage = self.offering(cx, replaces, false);
+        self.record = Some(record.clone());
+        cx.effects.write(Write::Record(Some(record), None));
+    }
+
+    fn offering(&mut self, cx: &mut Cx<'_>, replaces: Option<Group>, written: bool) -> Stage {
+        self.read_at = Some(cx.now.mono);
+        Stage::Offering { nonce: cx.rng.next_u64(), replaces, accepted: BTreeSet::new(), written }
+    }
+
+    fn send_offers(&mut self, cx: &mut Cx<'_>) {
+        let Stage::Offering { nonce, replaces, accepted, written: true } = &self.stage else { return };
+        let Some(record) = &self.record else { return };
+        let (group, epoch) = self.stamp();
+        for to in self.listed.iter().copied().filter(|addr| *addr != self.own && !accepted.contains(addr)) {
+            let body = Body::Offer { record: Box::new(record.clone()), replaces: *replaces };
+            cx.effects.outgoing.push(Sending { to, group, epoch, nonce: *nonce, body });
+        }
+    }
+
+    fn accept(&self, cx: &mut Cx<'_>, to: SocketAddr, nonce: u64, bound: u64) {
+        let (group, epoch) = self.stamp();
+        cx.effects.outgoing.push(Sending { to, group, epoch, nonce, body: Body::Accepted { bound } });
+    }
+
+    /// All voters have written the record: it is valid. A voter that gave another group up rests first.
+    fn founded(&mut self, cx: &mut Cx<'_>) {
+        let rests = match &self.stage {
+            Stage::Offering { replaces, .. } => replaces.is_some(),
+            Stage::Written { rest, .. } => *rest,
+            _ => false,
+        };
+        let Some(record) = &mut self.record else { return };
+        record.founded = true;
+        let rest = if rests { record.lease } else { Duration::ZERO };
+        self.stage = Stage::Founded { rest_until: cx.now.mono + rest, written: false, refused: None };
+        cx.effects.event(Event::GroupFounded { group: record.group });
+        cx.effects.write(Write::Record(Some(record.clone()), None));
+    }
+
+    /// Votes again once enough intact voters have told their bounds (TU-21).
+    fn try_to_recover(&mut self, cx: &mut Cx<'_>, bounds: &BTreeMap<SocketAddr, u64>) {
+        let newest = self.founded_with_us().max_by_key(|(_, _, record)| record.epoch);
+        let Some(record) = newest.map(|(_, _, record)| record.clone()) else { return };
+        let read = bounds.iter().filter(|(addr, _)| record.place_of(**addr).is_some());
+        if read.clone().count() < record.intact_needed() {
+            return;
+        }
+        let floor = read.map(|(_, bound)| *bound).max().unwrap_or(0);
+        self.stage = Stage::Founded { rest_until: cx.now.mono, written: false, refused: None };
+        self.record = Some(Record { floor: record.floor.max(floor), ..record });
+        let bound = floor.saturating_add(super::voter::RESERVE);
+        cx.effects.write(Write::Record(self.record.clone(), Some(bound)));
+    }
+
+    /// Sends the state to all others unasked: they learn at once that the group is founded.
+    fn tell_all(&self, cx: &mut Cx<'_>, bound: u64) {
+        let (group, epoch) = self.stamp();
+        let state = self.state(cx.now.mono, bound, self.record.as_ref().map_or(0, |record| record.floor));
+        for to in self.others() {
+            let body = Body::State(Box::new(state.clone()));
+            cx.effects.outgoing.push(Sending { to, group, epoch, nonce: 0, body });
+        }
+    }
+
+    /// Takes the record that a majority of its own voters have. Returns whether that changed anything.
+    fn learn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let own = self.voting_record().map(|record| (self.own, record));
+        let told: Vec<(SocketAddr, &Record)> = self
+            .states()
+            .filter_map(|(addr, state)| Some((addr, state.record.as_ref()?)))
+            .chain(own)
+            .collect();
+        let agreed = told.iter().map(|(_, record)| *record).filter(|record| record.founded).find(|record| {
+            let same = told.iter().filter(|(addr, other)| {
+                other.founded
+                    && (other.group, other.epoch) == (record.group, record.epoch)
+                    && record.place_of(*addr).is_some()
+            });
+            same.count() >= record.majority()
+        });
+        let Some(agreed) = agreed.cloned() else { return false };
+        let stamp = |record: &Record| (record.group, record.epoch);
+        if self.known.as_ref().is_some_and(|known| stamp(known) == stamp(&agreed)) {
+            return false;
+        }
+        if !agreed.has_voters(&self.listed) || self.known.is_some() {
+            cx.effects.event(Event::VotersDiffer { at: self.own, group: agreed.group });
+        }
+        self.known = Some(agreed);
+        true
+    }
+}

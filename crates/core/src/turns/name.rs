@@ -1,0 +1,98 @@
+//! One name that this node wants or has: the wishes for it, and what is being done for the first of them.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::attempt::{Attempt, Turn};
+use super::{Blocker, TurnId, TurnStatus};
+use crate::tag::RequestId;
+use crate::time::{Instant, micros};
+
+/// The word of a voter that another has the name counts so long after that lease ran out.
+const BLOCKER_KEPT: Duration = Duration::from_secs(2);
+
+/// A wish for a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) turn: TurnId,
+    pub(super) request: RequestId,
+    pub(super) since: Instant,
+    pub(super) until: Instant,
+    pub(super) limit: Duration,
+    pub(super) is_try: bool,
+    pub(super) attended: bool,
+    pub(super) tries: u32,
+}
+
+/// What is being done for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Asks at this moment, or when a voter says that the name is free.
+    Waiting(Instant),
+    Asking(Attempt),
+    Held(Turn),
+}
+
+/// One name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) text: String,
+    pub(super) wishes: VecDeque<Wish>,
+    pub(super) stage: Stage,
+    pub(super) failures: u32,
+    pub(super) blocker: Option<(Blocker, Instant)>,
+    pub(super) answered: usize,
+}
+
+impl Name {
+    pub(super) fn new(text: String, now: Instant) -> Self {
+        let (wishes, stage) = (VecDeque::new(), Stage::Waiting(now));
+        Self { text, wishes, stage, failures: 0, blocker: None, answered: 0 }
+    }
+
+    /// When something is to be done for it.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let wishes = self.wishes.iter().map(|wish| wish.until).min();
+        let stage = match &self.stage {
+            Stage::Waiting(at) => *at,
+            Stage::Asking(attempt) => attempt.round.resend_at().min(attempt.ends()),
+            Stage::Held(turn) => turn.next(),
+        };
+        wishes.into_iter().chain([stage]).min()
+    }
+
+    /// The turn and the wishes as they are shown.
+    pub(super) fn status(&self, now: Instant) -> Vec<TurnStatus> {
+        let held = match &self.stage {
+            Stage::Held(turn) => Some(TurnStatus {
+                name: self.text.clone(),
+                turn: turn.turn,
+                fence: Some(turn.number),
+                left_micros: micros(turn.until().since(now)),
+                waits_for: None,
+            }),
+            _ => None,
+        };
+        let blocker = self.blocker(now);
+        let waiting = self.wishes.iter().map(|wish| TurnStatus {
+            name: self.text.clone(),
+            turn: wish.turn,
+            fence: None,
+            left_micros: micros(wish.until.since(now)),
+            waits_for: blocker,
+        });
+        held.into_iter().chain(waiting).collect()
+    }
+
+    /// The node that holds the name, as far as a voter said so lately.
+    pub(super) fn blocker(&self, now: Instant) -> Option<Blocker> {
+        let known = self.blocker.filter(|(_, until)| now < *until + BLOCKER_KEPT);
+        known.map(|(blocker, until)| blocker.at(now, until))
+    }
+
+    /// Whether the turn with this id is here, or wished for.
+    pub(super) fn has(&self, turn: TurnId) -> bool {
+        matches!(&self.stage, Stage::Held(held) if held.turn == turn)
+            || self.wishes.iter().any(|wish| wish.turn == turn)
+    }
+}

@@ -1,0 +1,15 @@
+//! The clauses of `docs/spec/turns.md`, and the contract.
+
+mod clauses;
+mod contract;
+mod histories;
+mod keeping;
+mod model;
+mod query;
+mod vectors;
+mod world;
+
+use core::time::Duration;
+
+use super::*;
+use crate::rng::Rng;

@@ -1,0 +1,268 @@
+//! The custody of one connection.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{Answered, Due};
+use crate::tag::StreamId;
+use crate::time::Instant;
+use crate::w3w::form::Verdict;
+use crate::w3w::message::{EntryId, SeenKey};
+use crate::w3w::nid::Nid;
+
+/// The most messages and bytes that are given and not answered (CU-14).
+const GIVEN_MAX: usize = 64;
+const GIVEN_BYTES_MAX: usize = 1 << 20;
+/// How long a verdict may take (CU-14).
+pub(super) const VERDICT_MIN: Duration = Duration::from_millis(500);
+pub(super) const VERDICT_MAX: Duration = Duration::from_secs(5);
+/// How long a message stays here after a foreign kernel has acknowledged it (CU-16).
+pub(super) const FOREIGN_HOLD: Duration = Duration::from_secs(60);
+/// Without confirmations a message counts as acknowledged so long after the own kernel has taken it (CU-19).
+const ASSUMED: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LinkCustody {
+    nid: Nid,
+    speaks: bool,
+    given: BTreeMap<EntryId, Given>,
+    given_bytes: usize,
+    by_seen: BTreeMap<SeenKey, EntryId>,
+    /// Entries whose frames are written, by the time at which they were given.
+    written: BTreeSet<(Instant, EntryId)>,
+    kernel: Kernel,
+    verdicts: Vec<(SeenKey, Verdict)>,
+    /// Smoothed time from giving to the verdict.
+    srtt: Option<Duration>,
+    /// When bytes of the peer, or acknowledgements of its kernel, last came.
+    heard_at: Instant,
+    pinged_at: Option<Instant>,
+}
+
+/// What is known of a foreign peer's kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Kernel {
+    /// Bytes that it has acknowledged.
+    confirmed_bytes: u64,
+    /// Where the frames of entries end that it has not acknowledged.
+    ends: VecDeque<(u64, EntryId)>,
+    /// Entries that it has acknowledged, and when.
+    confirmed: BTreeSet<(Instant, EntryId)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Given {
+    seen: SeenKey,
+    bytes: usize,
+    acceptance: u32,
+    at: Instant,
+    /// Where its frame ends on the connection, once it is written.
+    end: Option<u64>,
+    /// When the peer's kernel had all of it, or is taken to have had it.
+    confirmed_at: Option<Instant>,
+}
+
+impl LinkCustody {
+    pub(super) fn new(nid: Nid, now: Instant) -> Self {
+        Self {
+            nid,
+            speaks: false,
+            given: BTreeMap::new(),
+            given_bytes: 0,
+            by_seen: BTreeMap::new(),
+            written: BTreeSet::new(),
+            kernel: Kernel::default(),
+            verdicts: Vec::new(),
+            srtt: None,
+            heard_at: now,
+            pinged_at: None,
+        }
+    }
+
+    pub(super) fn nid(&self) -> Nid {
+        self.nid
+    }
+
+    pub(super) fn speaks(&self) -> bool {
+        self.speaks
+    }
+
+    pub(super) fn set_speaks(&mut self) {
+        self.speaks = true;
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = EntryId> + '_ {
+        self.given.keys().copied()
+    }
+
+    pub(super) fn is_given(&self, entry: EntryId) -> bool {
+        self.given.contains_key(&entry)
+    }
+
+    pub(super) fn on_heard(&mut self, now: Instant) {
+        self.heard_at = now;
+        self.pinged_at = None;
+    }
+
+    pub(super) fn may_give(&self, bytes: usize) -> bool {
+        !self.speaks
+            || self.given.is_empty()
+            || (self.given.len() < GIVEN_MAX && self.given_bytes + bytes <= GIVEN_BYTES_MAX)
+    }
+
+    pub(super) fn give(
+        &mut self,
+        entry: EntryId,
+        seen: SeenKey,
+        bytes: usize,
+        acceptance: u32,
+        now: Instant,
+    ) {
+        self.forget(entry);
+        // The peer answers once for each copy, and an answer says nothing about which.
+        if let Some(&earlier) = self.by_seen.get(&seen) {
+            self.forget(earlier);
+        }
+        self.given_bytes += bytes;
+        self.by_seen.insert(seen, entry);
+        let given = Given { seen, bytes, acceptance, at: now, end: None, confirmed_at: None };
+        self.given.insert(entry, given);
+    }
+
+    pub(super) fn written(&mut self, entry: EntryId, end: u64) {
+        if let Some(given) = self.given.get_mut(&entry) {
+            given.end = Some(end);
+            self.written.insert((given.at, entry));
+            if !self.speaks {
+                self.kernel.ends.push_back((end, entry));
+            }
+        }
+    }
+
+    pub(super) fn assume_confirmed(&mut self, entry: EntryId, now: Instant) {
+        if !self.speaks {
+            self.note_confirmed(entry, now + ASSUMED, true);
+        }
+    }
+
+    pub(super) fn on_confirmed(&mut self, bytes: usize, now: Instant) -> Vec<EntryId> {
+        self.kernel.confirmed_bytes += bytes as u64;
+        // A kernel that still takes bytes shows that the link is slow, not dead. The acknowledgements end when it has
+        // everything; from then on only the program itself can show that it lives.
+        self.heard_at = now;
+        if let Some(pinged_at) = &mut self.pinged_at {
+            *pinged_at = now;
+        }
+        let mut entries = Vec::new();
+        while let Some(&(end, entry)) =
+            self.kernel.ends.front().filter(|(end, _)| *end <= self.kernel.confirmed_bytes)
+        {
+            self.kernel.ends.pop_front();
+            // An entry that was answered or given again has another end, or none.
+            let is_it = |given: &Given| given.end == Some(end);
+            if !self.speaks && self.given.get(&entry).is_some_and(is_it) {
+                self.note_confirmed(entry, now, false);
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+
+    /// A foreign kernel has an entry, or is taken to have it.
+    fn note_confirmed(&mut self, entry: EntryId, at: Instant, is_assumed: bool) {
+        let Some(given) = self.given.get_mut(&entry) else { return };
+        if is_assumed && given.confirmed_at.is_some() {
+            return;
+        }
+        if let Some(before) = given.confirmed_at.replace(at) {
+            self.kernel.confirmed.remove(&(before, entry));
+        }
+        self.kernel.confirmed.insert((at, entry));
+    }
+
+    pub(super) fn forget(&mut self, entry: EntryId) {
+        if let Some(given) = self.given.remove(&entry) {
+            self.given_bytes -= given.bytes;
+            self.by_seen.remove(&given.seen);
+            self.written.remove(&(given.at, entry));
+            if let Some(at) = given.confirmed_at {
+                self.kernel.confirmed.remove(&(at, entry));
+            }
+        }
+    }
+
+    pub(super) fn on_verdict(&mut self, seen: SeenKey, now: Instant) -> Option<Answered> {
+        let entry = *self.by_seen.get(&seen)?;
+        let given = *self.given.get(&entry)?;
+        self.forget(entry);
+        let sample = now.since(given.at);
+        self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
+        Some(Answered { entry, acceptance: given.acceptance })
+    }
+
+    pub(super) fn push_verdict(&mut self, seen: SeenKey, verdict: Verdict) {
+        self.verdicts.push((seen, verdict));
+    }
+
+    pub(super) fn take_verdicts(&mut self) -> Vec<(SeenKey, Verdict)> {
+        core::mem::take(&mut self.verdicts)
+    }
+
+    pub(super) fn begin_ping(&mut self, now: Instant) -> bool {
+        let begins = self.speaks && self.pinged_at.is_none();
+        if begins {
+            self.pinged_at = Some(now);
+        }
+        begins
+    }
+
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        self.speaks && self.overdue_at().is_some_and(|at| at <= now)
+    }
+
+    pub(super) fn collect_due(&mut self, stream: StreamId, now: Instant, due: &mut Vec<Due>) {
+        if self.silent_at().is_some_and(|at| at <= now) {
+            due.push(Due::Silent(stream));
+        } else if self.pinged_at.is_none() && self.is_overdue(now) {
+            // A peer that speaks but does not answer is asked again after as long.
+            if self.ask_at().is_some_and(|at| at <= now) {
+                due.push(Due::Ping(stream));
+            }
+        }
+        if !self.speaks {
+            while let Some(&(_, entry)) =
+                self.kernel.confirmed.first().filter(|(at, _)| *at + FOREIGN_HOLD <= now)
+            {
+                self.forget(entry);
+                due.push(Due::Released(stream, entry));
+            }
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let hold = self.kernel.confirmed.first().filter(|_| !self.speaks).map(|(at, _)| *at + FOREIGN_HOLD);
+        let ask = if self.pinged_at.is_some() { self.silent_at() } else { self.ask_at() };
+        hold.into_iter().chain(ask).min()
+    }
+
+    /// When the oldest verdict is overdue.
+    fn overdue_at(&self) -> Option<Instant> {
+        self.written.first().map(|(at, _)| *at + self.answer_timeout())
+    }
+
+    /// When the peer is asked whether it lives: a verdict is overdue and nothing was heard for as long.
+    fn ask_at(&self) -> Option<Instant> {
+        let overdue_at = self.overdue_at().filter(|_| self.speaks)?;
+        Some(overdue_at.max(self.heard_at + self.answer_timeout()))
+    }
+
+    /// When a peer that was pinged counts as gone.
+    fn silent_at(&self) -> Option<Instant> {
+        self.pinged_at.map(|at| at + self.answer_timeout())
+    }
+
+    fn answer_timeout(&self) -> Duration {
+        let srtt = self.srtt.unwrap_or_default();
+        (srtt * 4 + Duration::from_millis(50)).clamp(VERDICT_MIN, VERDICT_MAX)
+    }
+}

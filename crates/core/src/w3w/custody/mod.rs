@@ -1,0 +1,225 @@
+//! Custody between neighbours: which messages a peer was given and has not answered, and the verdicts that it is owed.
+//!
+//! | peer | a message was given | this node lets go of it |
+//! |---|---|---|
+//! | speaks custody (CU-7) | when it is written | when the peer answers `held` or `delivered` (CU-11, CU-12) |
+//! | foreign | when it is written | 60 s after the peer's kernel has acknowledged it (CU-16) |
+//!
+//! A verdict that is overdue makes this part ask for a ping; a peer that stays silent after it is disconnected (CU-14).
+//! The part knows entries of the queue by their numbers only.
+
+mod link;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use super::form::{Custody as Frame, Form, Verdict, write_form};
+use super::message::{EntryId, SeenKey};
+use super::nid::Nid;
+use crate::id::hash;
+use crate::tag::StreamId;
+use crate::time::Instant;
+
+use link::LinkCustody;
+
+/// How long verdicts are collected before they are written (CU-13).
+const COLLECT: Duration = Duration::from_millis(2);
+/// The most verdicts in one frame.
+const VERDICTS_MAX: usize = 1024;
+
+/// The durations of this part that faults are drawn near (FA-30).
+pub(super) const TIMESCALES: [(&str, Duration); 3] = [
+    ("mesh.verdict_min", link::VERDICT_MIN),
+    ("mesh.verdict_max", link::VERDICT_MAX),
+    ("mesh.foreign_hold", link::FOREIGN_HOLD),
+];
+
+/// The custody of all connections.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Custody {
+    links: BTreeMap<StreamId, LinkCustody>,
+    /// Whether the driver reports what the peer's kernel has acknowledged.
+    confirms: bool,
+    /// When the collected verdicts are written.
+    flush_at: Option<Instant>,
+}
+
+/// Something is due on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// A verdict is overdue: ask the peer whether it lives.
+    Ping(StreamId),
+    /// The peer answered neither a message nor a ping.
+    Silent(StreamId),
+    /// A foreign peer has kept its connection long enough after its kernel acknowledged the message.
+    Released(StreamId, EntryId),
+}
+
+/// The answer of a peer about a message that it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    pub(super) entry: EntryId,
+    /// How often this node had answered `held` for the entry when it gave it.
+    pub(super) acceptance: u32,
+}
+
+/// The NID in the second HERE of a connection, which tells that `from` speaks custody to `to` (CU-7).
+pub(super) fn hello_nid(from: Nid, to: Nid) -> Nid {
+    Nid::from_bytes(hash(&[&b"annulus/custody/1"[..], &from.to_bytes(), &to.to_bytes()].concat()))
+}
+
+impl Custody {
+    pub(super) fn set_confirms(&mut self, confirms: bool) {
+        self.confirms = confirms;
+    }
+
+    /// A peer came into the ring.
+    pub(super) fn on_up(&mut self, stream: StreamId, nid: Nid, now: Instant) {
+        self.links.insert(stream, LinkCustody::new(nid, now));
+    }
+
+    /// The peer has said that it speaks custody.
+    pub(super) fn on_hello(&mut self, stream: StreamId) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.set_speaks();
+        }
+    }
+
+    /// The connection is gone: returns the entries that were given and not answered.
+    pub(super) fn on_closed(&mut self, stream: StreamId) -> Vec<EntryId> {
+        self.links.remove(&stream).map(|link| link.entries().collect()).unwrap_or_default()
+    }
+
+    /// Bytes came from the peer.
+    pub(super) fn on_heard(&mut self, stream: StreamId, now: Instant) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.on_heard(now);
+        }
+    }
+
+    /// Whether the peer speaks custody.
+    pub(super) fn speaks(&self, stream: StreamId) -> bool {
+        self.links.get(&stream).is_some_and(LinkCustody::speaks)
+    }
+
+    /// Whether the peer with this NID speaks custody.
+    pub(super) fn speaks_to(&self, nid: Nid) -> bool {
+        self.links.values().any(|link| link.nid() == nid && link.speaks())
+    }
+
+    /// Whether the peer has to answer about this entry.
+    pub(super) fn is_given(&self, stream: StreamId, entry: EntryId) -> bool {
+        self.links.get(&stream).is_some_and(|link| link.is_given(entry))
+    }
+
+    /// Whether a verdict of this peer is overdue: other peers get new messages first.
+    pub(super) fn is_overdue(&self, stream: StreamId, now: Instant) -> bool {
+        self.links.get(&stream).is_some_and(|link| link.is_overdue(now))
+    }
+
+    /// Whether a message of this length may be given now (CU-14).
+    pub(super) fn may_give(&self, stream: StreamId, bytes: usize) -> bool {
+        self.links.get(&stream).is_none_or(|link| link.may_give(bytes))
+    }
+
+    /// A message is being written to a connection.
+    pub(super) fn give(
+        &mut self,
+        stream: StreamId,
+        entry: EntryId,
+        seen: SeenKey,
+        bytes: usize,
+        acceptance: u32,
+        now: Instant,
+    ) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.give(entry, seen, bytes, acceptance, now);
+        }
+    }
+
+    /// The frame of a given message ends behind so many bytes of the connection.
+    pub(super) fn written(&mut self, stream: StreamId, entry: EntryId, end: u64) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.written(entry, end);
+        }
+    }
+
+    /// The own kernel has taken the whole frame. It is all that a driver without confirmations reports.
+    pub(super) fn on_sent(&mut self, stream: StreamId, entry: EntryId, now: Instant) {
+        if let Some(link) = self.links.get_mut(&stream).filter(|_| !self.confirms) {
+            link.assume_confirmed(entry, now);
+        }
+    }
+
+    /// The peer's kernel has acknowledged more bytes; returns the entries that it has completely.
+    pub(super) fn on_confirmed(&mut self, stream: StreamId, bytes: usize, now: Instant) -> Vec<EntryId> {
+        self.links.get_mut(&stream).map(|link| link.on_confirmed(bytes, now)).unwrap_or_default()
+    }
+
+    /// The entry is over: no answer about it is waited for.
+    pub(super) fn forget(&mut self, stream: StreamId, entry: EntryId) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.forget(entry);
+        }
+    }
+
+    /// The peer has given its verdict.
+    pub(super) fn on_verdict(&mut self, stream: StreamId, seen: SeenKey, now: Instant) -> Option<Answered> {
+        self.links.get_mut(&stream)?.on_verdict(seen, now)
+    }
+
+    /// Owes a verdict to a peer. It goes to all connections of the peer: one of them may be closing, and a verdict on a
+    /// message that was not given there is ignored.
+    pub(super) fn answer(&mut self, nid: Nid, seen: SeenKey, verdict: Verdict, now: Instant) {
+        for link in self.links.values_mut().filter(|link| link.nid() == nid && link.speaks()) {
+            link.push_verdict(seen, verdict);
+            self.flush_at.get_or_insert(now + COLLECT);
+        }
+    }
+
+    /// Asks a peer whether it lives, unless a ping is under way; returns the frame to write.
+    pub(super) fn ping(&mut self, stream: StreamId, now: Instant) -> Option<Vec<u8>> {
+        let link = self.links.get_mut(&stream)?;
+        link.begin_ping(now).then(|| frame(Frame { flag: Frame::PING, verdicts: Vec::new() }))
+    }
+
+    /// The frames of all verdicts that are due.
+    pub(super) fn take_verdicts(&mut self, now: Instant) -> Vec<(StreamId, Nid, Vec<u8>)> {
+        if self.flush_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        self.flush_at = None;
+        let mut frames = Vec::new();
+        for (stream, link) in &mut self.links {
+            let verdicts = link.take_verdicts();
+            for part in verdicts.chunks(VERDICTS_MAX) {
+                let data = frame(Frame { flag: Frame::VERDICTS, verdicts: part.to_vec() });
+                frames.push((*stream, link.nid(), data));
+            }
+        }
+        frames
+    }
+
+    /// What is due on the connections.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
+        let mut due = Vec::new();
+        for (stream, link) in &mut self.links {
+            link.collect_due(*stream, now, &mut due);
+        }
+        due
+    }
+
+    /// When something is due next.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.links.values().filter_map(LinkCustody::next_deadline).chain(self.flush_at).min()
+    }
+}
+
+/// The DATA of the answer to a ping.
+pub(super) fn pong() -> Vec<u8> {
+    frame(Frame { flag: Frame::PONG, verdicts: Vec::new() })
+}
+
+fn frame(custody: Frame) -> Vec<u8> {
+    write_form(&Form::Custody(custody))
+}

@@ -1,0 +1,162 @@
+//! The environment of every part: settings, identity, random numbers, timers, counters and the sums of memory use.
+//!
+//! Plain data: each part reads what it needs. [`Low`] is what a part of the lower half may call, [`Cx`] what a part
+//! of the upper half may call.
+
+use core::time::Duration;
+use std::net::SocketAddrV4;
+
+use super::blocks::BlockIndex;
+use super::book::{Book, BookEntry};
+use super::config::Config;
+use super::counters::Counters;
+use super::custody::Custody;
+use super::disk::Disk;
+use super::forward::Forward;
+use super::links::Links;
+use super::machine::Mesh;
+use super::mailboxes::Mailboxes;
+use super::message::Here;
+use super::nid::Nid;
+use super::ring::Ring;
+use super::timers::Timer;
+use crate::common::Timers;
+use crate::outbox::Outbox;
+use crate::rng::Rng;
+use crate::time::Now;
+
+/// How long changes of the address book are collected.
+const STORE_BOOK_AFTER: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Env {
+    pub(super) config: Config,
+    pub(super) own: Nid,
+    /// The address at which this node accepts connections: the content of its HERE.
+    pub(super) at: SocketAddrV4,
+    pub(super) rng: Rng,
+    pub(super) timers: Timers<Timer>,
+    pub(super) counters: Counters,
+    pub(super) memory: MemoryUse,
+    pub(super) is_stopping: bool,
+    /// A deadline of some part changed; the machine sets [`Timer::Expire`] anew after the call.
+    pub(super) is_expiry_stale: bool,
+    /// A deadline of custody changed; the machine sets [`Timer::Custody`] anew after the call.
+    pub(super) is_custody_stale: bool,
+}
+
+/// Bytes of messages in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MemoryUse {
+    /// Messages of the queue.
+    pub(super) queued: usize,
+    /// Messages for this node that are being written to the store.
+    pub(super) delivering: usize,
+    /// Incomplete frames.
+    pub(super) partial: usize,
+}
+
+impl MemoryUse {
+    /// Complete messages: the store makes room for more of them.
+    pub(super) const fn complete(self) -> usize {
+        self.queued + self.delivering
+    }
+
+    pub(super) const fn total(self) -> usize {
+        self.complete() + self.partial
+    }
+}
+
+impl Env {
+    /// The HERE of this node.
+    pub(super) fn here(&self) -> Here {
+        Here { nid: self.own, at: self.at }
+    }
+
+    /// A deadline of a part changed.
+    pub(super) fn schedule_expiry(&mut self) {
+        self.is_expiry_stale = true;
+    }
+
+    /// A deadline of custody changed.
+    pub(super) fn schedule_custody(&mut self) {
+        self.is_custody_stale = true;
+    }
+}
+
+/// The lower parts, without logic.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Lower {
+    pub(super) env: Env,
+    pub(super) disk: Disk,
+    pub(super) blocks: BlockIndex,
+    pub(super) mailboxes: Mailboxes,
+    pub(super) book: Book,
+    pub(super) links: Links,
+    pub(super) custody: Custody,
+    pub(super) ring: Ring,
+}
+
+/// What [`Forward`] may call.
+pub(super) struct Low<'a, 'b> {
+    pub(super) now: Now,
+    pub(super) env: &'a mut Env,
+    pub(super) disk: &'a mut Disk,
+    pub(super) blocks: &'a mut BlockIndex,
+    pub(super) mailboxes: &'a mut Mailboxes,
+    pub(super) book: &'a mut Book,
+    pub(super) links: &'a mut Links,
+    pub(super) custody: &'a mut Custody,
+    pub(super) ring: &'a mut Ring,
+    pub(super) out: &'a mut Outbox<'b, Mesh>,
+}
+
+/// What delivery, peering and files may call.
+pub(super) struct Cx<'a, 'b> {
+    pub(super) low: Low<'a, 'b>,
+    pub(super) forward: &'a mut Forward,
+}
+
+impl Lower {
+    pub(super) fn low<'a, 'b>(&'a mut self, now: Now, out: &'a mut Outbox<'b, Mesh>) -> Low<'a, 'b> {
+        let Self { env, disk, blocks, mailboxes, book, links, custody, ring } = self;
+        Low { now, env, disk, blocks, mailboxes, book, links, custody, ring, out }
+    }
+}
+
+impl Low<'_, '_> {
+    /// Grants the credit that was withheld, as far as memory allows.
+    pub(super) fn release_credit(&mut self) {
+        self.links.release_credit(self.env, self.now, self.disk.is_full(), self.out);
+    }
+
+    /// A peer sent `bytes` and may send as many more, unless memory is short.
+    pub(super) fn grant(&mut self, stream: crate::tag::StreamId, bytes: usize, is_whole: bool) {
+        let is_disk_full = self.disk.is_full();
+        self.links.grant(self.env, self.now, (stream, bytes, is_whole), is_disk_full, self.out);
+    }
+
+    /// Notes in the address book that a node is there, and what is known of it.
+    pub(super) fn note_contact(&mut self, nid: Nid, change: impl FnOnce(&mut BookEntry)) {
+        if self.book.sight(nid, self.now.wall.as_seconds(), change) {
+            self.store_book_later();
+        }
+    }
+
+    /// Notes something about a node in the address book, whether or not the node is there.
+    pub(super) fn note_about(&mut self, nid: Nid, change: impl FnOnce(&mut BookEntry)) {
+        if self.book.note(nid, self.now.wall.as_seconds(), change) {
+            self.store_book_later();
+        }
+    }
+
+    fn store_book_later(&mut self) {
+        self.env.timers.set_earlier(Timer::StoreBook, self.now.mono + STORE_BOOK_AFTER);
+    }
+
+    /// Deletes a record that nobody waits for.
+    pub(super) fn delete(&mut self, space: crate::tag::SpaceId, key: &[u8]) {
+        let op = self.disk.begin(super::disk::Pending::Other);
+        self.out.delete(op, space, key, false);
+    }
+}

@@ -1,0 +1,463 @@
+//! The queue: every message that is not for this node, until another node has it, and longer while in custody.
+//!
+//! An entry is small; its message is in the store and stays in memory only while there is room (`memory_bytes_max`).
+//! So a slow peer costs entries, not megabytes.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::retransmit::Retransmit;
+use crate::tag::StreamId;
+use crate::time::Instant;
+use crate::w3w::env::MemoryUse;
+use crate::w3w::form::Receipts;
+use crate::w3w::message::{EntryId, Message, SeenKey};
+use crate::w3w::nid::{Key, Nid};
+use crate::w3w::records::Waiting;
+
+/// A queued message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) sender: Nid,
+    pub(super) recipient: Nid,
+    pub(super) key: Key,
+    pub(super) seen: SeenKey,
+    pub(super) size: usize,
+    /// The peer it came from: it never goes back there (MA-40).
+    pub(super) from: Option<Nid>,
+    pub(super) until: Instant,
+    pub(super) until_seconds: u64,
+    /// Its number in the outbox, if it is from this node.
+    pub(super) outbox: Option<u64>,
+    /// Epoch and number of a letter.
+    pub(super) letter: Option<(u64, u64)>,
+    pub(super) message: Option<Message>,
+    pub(super) block: Block,
+    /// Whether the record of the entry is on disk, and whether it is synced there.
+    pub(super) is_listed: bool,
+    pub(super) is_durable: bool,
+    /// Connections it waits for, or is being written to.
+    pub(super) targets: Vec<StreamId>,
+    /// Connections it was written to, whose peers have not answered.
+    pub(super) given: Vec<StreamId>,
+    /// Peers it was given to, so that none gets it twice from this node.
+    pub(super) sent_to: Vec<Nid>,
+    /// Those of them that had no room, or did not take it.
+    pub(super) refused: Vec<Nid>,
+    /// The pause after the next refusal.
+    pub(super) backoff: Duration,
+    /// Peers that get a verdict when it is stored.
+    pub(super) upstreams: Vec<Nid>,
+    /// How often this node has answered `held`. An answer to a copy that was given before is out of date: in a circle
+    /// of nodes every one would let go (CU-12).
+    pub(super) acceptance: u32,
+    /// A peer has answered that it holds it.
+    pub(super) is_placed: bool,
+    pub(super) first_given: Option<Instant>,
+    /// It is sent again, with another attempt, when its message is in memory (CU-18).
+    pub(super) is_resend_due: bool,
+    pub(super) progress: Progress,
+    /// The node keeps it until it expires (MA-45b).
+    pub(super) in_custody: bool,
+}
+
+/// Where DATA of an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// The store has not answered: nothing is forwarded before (MA-49a).
+    Writing,
+    /// In the store.
+    Stored,
+    /// The store did not take it.
+    MemoryOnly,
+}
+
+/// How far an entry has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// No connection has taken it.
+    Queued,
+    /// At least one connection has taken it.
+    Relayed,
+    /// A connection has taken it, and its receipt is outstanding.
+    AwaitingReceipt(Retransmit),
+}
+
+/// Peers remembered in `sent_to`: enough for any ring, and bounded.
+const SENT_TO_MAX: usize = 64;
+
+impl Entry {
+    pub(super) fn add_target(&mut self, nid: Nid, stream: StreamId) {
+        if self.sent_to.len() == SENT_TO_MAX {
+            self.sent_to.remove(0);
+        }
+        self.sent_to.push(nid);
+        self.targets.push(stream);
+    }
+
+    /// Whether it comes from the application of this node.
+    pub(super) fn is_own(&self, own: Nid) -> bool {
+        self.from.is_none() && self.sender == own
+    }
+
+    pub(super) fn retransmit(&self) -> Option<Retransmit> {
+        if let Progress::AwaitingReceipt(retransmit) = self.progress { Some(retransmit) } else { None }
+    }
+
+    /// Its record in the store.
+    pub(super) fn record(&self) -> Waiting {
+        Waiting {
+            sender: self.sender,
+            recipient: self.recipient,
+            key: self.key,
+            size: self.size as u64,
+            until: self.until_seconds,
+            outbox: self.outbox,
+            letter: self.letter,
+        }
+    }
+
+    pub(super) fn with(self, message: Message) -> Self {
+        Self { message: Some(message), ..self }
+    }
+
+    /// Whether nobody is being given it just now.
+    pub(super) fn is_idle(&self) -> bool {
+        self.targets.is_empty() && self.given.is_empty()
+    }
+
+    /// Whether it is a letter of this node: it stays until its receipt comes (CU-11).
+    pub(super) fn is_own_letter(&self) -> bool {
+        self.outbox.is_some() && self.letter.is_some()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Queue {
+    entries: BTreeMap<EntryId, Entry>,
+    /// Lines whose message could be let go of: it is stored too.
+    sheddable: BTreeSet<EntryId>,
+    /// Lines of ours, by their number in the outbox.
+    own: BTreeMap<u64, EntryId>,
+    /// Lines of others.
+    transit: BTreeSet<EntryId>,
+    /// Those of them that no peer was promised.
+    droppable: BTreeSet<EntryId>,
+    /// Those of them whose message is only in memory.
+    unsaved: BTreeSet<EntryId>,
+    by_seen: BTreeMap<SeenKey, EntryId>,
+    /// Letters in transit: sender, recipient, epoch, number.
+    letters: BTreeMap<(Nid, Nid, u64, u64), EntryId>,
+    /// Bytes held for others: all, by the peer they came from, and by sender (CU-26).
+    held_bytes: u64,
+    held_from: BTreeMap<Nid, u64>,
+    held_of: BTreeMap<Nid, u64>,
+    /// Bytes of messages of this node, by recipient (CU-26).
+    own_to: BTreeMap<Nid, u64>,
+    order: BTreeSet<(Instant, EntryId)>,
+    next: EntryId,
+    bytes: usize,
+    entries_max: usize,
+    bytes_max: usize,
+}
+
+impl Queue {
+    pub(super) fn new(entries_max: usize, bytes_max: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            sheddable: BTreeSet::new(),
+            own: BTreeMap::new(),
+            transit: BTreeSet::new(),
+            droppable: BTreeSet::new(),
+            unsaved: BTreeSet::new(),
+            by_seen: BTreeMap::new(),
+            letters: BTreeMap::new(),
+            held_bytes: 0,
+            held_from: BTreeMap::new(),
+            held_of: BTreeMap::new(),
+            own_to: BTreeMap::new(),
+            order: BTreeSet::new(),
+            next: 0,
+            bytes: 0,
+            entries_max,
+            bytes_max,
+        }
+    }
+
+    /// Whether so much more fits.
+    pub(super) fn has_room(&self, size: usize) -> bool {
+        self.entries.len() < self.entries_max && self.bytes + size <= self.bytes_max
+    }
+
+    /// Whether so much waits that nothing should stay that need not.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.entries.len() * 2 >= self.entries_max || self.bytes * 2 >= self.bytes_max
+    }
+
+    /// The entry of an outbox line.
+    pub(super) fn id_of(&self, number: u64) -> Option<EntryId> {
+        self.own.get(&number).copied()
+    }
+
+    /// What is ours.
+    pub(super) fn own_entries(&self) -> impl Iterator<Item = &Entry> {
+        self.own.values().filter_map(|id| self.entries.get(id))
+    }
+
+    /// Entries that await a receipt and match may go to their recipients again; returns them.
+    pub(super) fn reoffer(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<EntryId> {
+        let mut ids = Vec::new();
+        for id in self.own.values() {
+            if let Some(entry) = self.entries.get_mut(id)
+                && entry.retransmit().is_some()
+                && which(entry)
+            {
+                let recipient = entry.recipient;
+                entry.sent_to.retain(|nid| *nid != recipient);
+                ids.push(*id);
+            }
+        }
+        ids
+    }
+
+    pub(super) fn push(&mut self, memory: &mut MemoryUse, entry: Entry) -> EntryId {
+        let id = self.next;
+        self.next += 1;
+        self.put(memory, id, entry);
+        id
+    }
+
+    /// Inserts an entry from the store, under its own number.
+    pub(super) fn put(&mut self, memory: &mut MemoryUse, id: EntryId, entry: Entry) {
+        self.next = self.next.max(id + 1);
+        self.bytes += entry.size;
+        memory.queued += entry.message.as_ref().map_or(0, |message| message.body().len());
+        self.order.insert((entry.until, id));
+        match entry.outbox {
+            Some(number) => {
+                self.own.insert(number, id);
+                add(&mut self.own_to, entry.recipient, entry.size as u64);
+            }
+            None => {
+                self.transit.insert(id);
+                if !entry.is_durable {
+                    self.droppable.insert(id);
+                }
+                if let Some((epoch, number)) = entry.letter {
+                    self.letters.insert((entry.sender, entry.recipient, epoch, number), id);
+                }
+                self.count_held(&entry, true);
+            }
+        }
+        self.by_seen.insert(entry.seen, id);
+        self.entries.insert(id, entry);
+    }
+
+    pub(super) fn remove(&mut self, memory: &mut MemoryUse, id: EntryId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.order.remove(&(entry.until, id));
+        self.sheddable.remove(&id);
+        if self.transit.remove(&id) {
+            self.count_held(&entry, false);
+        }
+        self.droppable.remove(&id);
+        if self.by_seen.get(&entry.seen) == Some(&id) {
+            self.by_seen.remove(&entry.seen);
+        }
+        if let Some((epoch, number)) = entry.letter {
+            self.letters.remove(&(entry.sender, entry.recipient, epoch, number));
+        }
+        if let Some(number) = entry.outbox {
+            self.own.remove(&number);
+            subtract(&mut self.own_to, entry.recipient, entry.size as u64);
+        }
+        self.unsaved.remove(&id);
+        self.bytes -= entry.size;
+        memory.queued -= entry.message.as_ref().map_or(0, |message| message.body().len());
+        Some(entry)
+    }
+
+    pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    /// The message is in memory again.
+    pub(super) fn loaded(&mut self, memory: &mut MemoryUse, id: EntryId, message: Message) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && entry.message.is_none()
+        {
+            memory.queued += message.body().len();
+            entry.message = Some(message);
+            self.sheddable.insert(id);
+        }
+    }
+
+    /// The store has answered: a stored message may leave memory.
+    pub(super) fn set_block(&mut self, id: EntryId, block: Block) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.block = block;
+            if block == Block::Stored && entry.message.is_some() {
+                self.sheddable.insert(id);
+            } else if block == Block::MemoryOnly && entry.outbox.is_none() {
+                self.unsaved.insert(id);
+            }
+        }
+    }
+
+    /// Lets go of one message that nobody is writing just now.
+    pub(super) fn unload(&mut self, memory: &mut MemoryUse, id: EntryId) {
+        if self.sheddable.remove(&id)
+            && let Some(entry) = self.entries.get_mut(&id)
+        {
+            memory.queued -= entry.message.take().map_or(0, |message| message.body().len());
+        }
+    }
+
+    /// Lets go of stored messages, newest first, until memory is within bounds: the oldest are written next.
+    pub(super) fn shed(&mut self, memory: &mut MemoryUse, memory_bytes_max: usize) {
+        while memory.queued > memory_bytes_max {
+            let Some(&id) = self.sheddable.last() else { return };
+            self.unload(memory, id);
+        }
+    }
+
+    /// The oldest entry in transit that no peer was promised: it goes when the queue is full (MA-45, CU-13).
+    pub(super) fn oldest_droppable(&self) -> Option<EntryId> {
+        self.droppable.first().copied()
+    }
+
+    /// This node answers `held` for the entry: it is never dropped for another one.
+    pub(super) fn promise(&mut self, id: EntryId) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            (entry.is_listed, entry.is_durable) = (true, true);
+            self.droppable.remove(&id);
+        }
+    }
+
+    /// The entry of a message.
+    pub(super) fn id_of_seen(&self, seen: SeenKey) -> Option<EntryId> {
+        self.by_seen.get(&seen).copied()
+    }
+
+    /// An entry expires earlier.
+    pub(super) fn shorten(&mut self, id: EntryId, until: Instant) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.order.remove(&(entry.until, id));
+            entry.until = until;
+            self.order.insert((until, id));
+        }
+    }
+
+    /// Removes the message from memory unless a connection waits for it.
+    pub(super) fn unload_idle(&mut self, memory: &mut MemoryUse, id: EntryId) {
+        if self.entries.get(&id).is_some_and(|entry| entry.targets.is_empty()) {
+            self.unload(memory, id);
+        }
+    }
+
+    /// The recipient has gone: entries may go to it again when it comes back.
+    pub(super) fn forget_sent_to_recipient(&mut self, nid: Nid) {
+        for entry in self.entries.values_mut().filter(|entry| entry.recipient == nid) {
+            entry.sent_to.retain(|sent_to| *sent_to != nid);
+        }
+    }
+
+    /// The entries for a recipient.
+    pub(super) fn ids_to(&self, nid: Nid) -> Vec<EntryId> {
+        self.entries.iter().filter(|(_, entry)| entry.recipient == nid).map(|(id, _)| *id).collect()
+    }
+
+    /// The bytes of a letter changed: it is another message.
+    pub(super) fn replace(
+        &mut self,
+        memory: &mut MemoryUse,
+        id: EntryId,
+        message: Message,
+        key: Key,
+        seen: SeenKey,
+    ) {
+        self.unload(memory, id);
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        if self.by_seen.get(&entry.seen) == Some(&id) {
+            self.by_seen.remove(&entry.seen);
+        }
+        memory.queued -= entry.message.take().map_or(0, |message| message.body().len());
+        memory.queued += message.body().len();
+        (entry.key, entry.seen, entry.message, entry.block) = (key, seen, Some(message), Block::Writing);
+        self.by_seen.insert(seen, id);
+    }
+
+    /// The letters in transit between two nodes that are in the recipient's inbox.
+    pub(super) fn covered(&self, sender: Nid, recipient: Nid, receipts: &Receipts) -> Vec<EntryId> {
+        let (from, epoch) = ((sender, recipient, receipts.epoch, 0), receipts.epoch);
+        let letters = self.letters.range(from..=(sender, recipient, epoch, u64::MAX));
+        letters.filter(|((.., number), _)| receipts.covers(*number)).map(|(_, id)| *id).collect()
+    }
+
+    /// Whether the quota for messages of others has room (CU-26): half of the store for all of them; of what the
+    /// others leave, half for one neighbour and a quarter for one sender.
+    pub(super) fn has_held_room(&self, quota: u64, from: Nid, sender: Nid, size: usize) -> bool {
+        let (limit, size) = (quota / 2, size as u64);
+        let share = |of: Option<&u64>, part: u64| {
+            let own = of.copied().unwrap_or_default();
+            own + size <= limit.saturating_sub(self.held_bytes - own) / part
+        };
+        self.held_bytes + size <= limit
+            && share(self.held_from.get(&from), 2)
+            && share(self.held_of.get(&sender), 4)
+    }
+
+    /// Whether one recipient may have so much more of the quota: a quarter for its open messages, and one in any case
+    /// (CU-26).
+    pub(super) fn has_own_room(&self, quota: u64, to: Nid, size: usize) -> bool {
+        self.own_to.get(&to).is_none_or(|sum| sum + size as u64 <= quota / 4)
+    }
+
+    fn count_held(&mut self, entry: &Entry, is_added: bool) {
+        let Some(from) = entry.from else { return };
+        let size = entry.size as u64;
+        self.held_bytes = if is_added { self.held_bytes + size } else { self.held_bytes - size };
+        for (sums, nid) in [(&mut self.held_from, from), (&mut self.held_of, entry.sender)] {
+            if is_added { add(sums, nid, size) } else { subtract(sums, nid, size) }
+        }
+    }
+
+    /// The oldest entry in transit whose message is only in memory.
+    pub(super) fn oldest_unsaved(&self) -> Option<EntryId> {
+        self.unsaved.first().copied()
+    }
+
+    /// The entry that expires next, if its time is over.
+    pub(super) fn expired(&self, now: Instant) -> Option<EntryId> {
+        self.order.first().filter(|(until, _)| *until <= now).map(|(_, id)| *id)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.order.first().map(|(until, _)| *until)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn add(sums: &mut BTreeMap<Nid, u64>, nid: Nid, size: u64) {
+    *sums.entry(nid).or_default() += size;
+}
+
+fn subtract(sums: &mut BTreeMap<Nid, u64>, nid: Nid, size: u64) {
+    if let Some(sum) = sums.get_mut(&nid) {
+        *sum -= size;
+        if *sum == 0 {
+            sums.remove(&nid);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Verdicts: what peers answer about the messages they were given, and what this node answers about theirs.
+
+use core::time::Duration;
+
+use super::queue::{Block, Progress};
+use super::{Forward, Pending};
+use crate::tag::StreamId;
+use crate::w3w::env::Low;
+use crate::w3w::form::{Verdict, needs_custody};
+use crate::w3w::links::Link;
+use crate::w3w::machine::QUEUE;
+use crate::w3w::message::{EntryId, Message, SeenKey};
+use crate::w3w::nid::{Key, Nid};
+use crate::w3w::records::SentState;
+use crate::w3w::timers::Timer;
+
+/// The pause before a peer that refused a message is tried again: at first, and at most.
+pub(super) const BACKOFF_FIRST: Duration = Duration::from_secs(5);
+const BACKOFF_LAST: Duration = Duration::from_secs(60);
+/// The longest time that a plain message waits once it was given (CU-17).
+const PLAIN_GIVEN: Duration = Duration::from_secs(3600);
+
+impl Forward {
+    /// A message came that was seen before. A peer that speaks custody gets the verdict that is true now (CU-12).
+    pub(in crate::w3w) fn on_duplicate(
+        &mut self,
+        low: &mut Low<'_, '_>,
+        from: Nid,
+        message: Message,
+        (key, seen): (Key, SeenKey),
+    ) {
+        if !low.custody.speaks_to(from) || !needs_custody(message.data()) {
+            return;
+        }
+        let Some(id) = self.queue.id_of_seen(seen) else {
+            return self.take_again(low, from, message, (key, seen));
+        };
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        if !entry.upstreams.contains(&from) {
+            entry.upstreams.push(from);
+        }
+        match entry.block {
+            // The peers are answered when the store has answered.
+            Block::Writing => {}
+            Block::Stored if entry.is_durable => self.on_promised(low, id, true),
+            Block::Stored => self.sync_record(low, id),
+            Block::MemoryOnly => self.on_promised(low, id, false),
+        }
+    }
+
+    /// Syncs the record of an entry, and with it everything that was written before: its block.
+    pub(super) fn sync_record(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
+        let Some(record) = self.queue.get(id).map(|entry| entry.record()) else { return };
+        let op = low.disk.begin(Pending::Promise(id));
+        low.out.put(op, QUEUE, &id.to_be_bytes(), &record.to_bytes(), true);
+    }
+
+    /// The node has seen the message but holds it no longer: it takes the message again, once.
+    fn take_again(
+        &mut self,
+        low: &mut Low<'_, '_>,
+        from: Nid,
+        message: Message,
+        (key, seen): (Key, SeenKey),
+    ) {
+        if low.env.config.answers_from_memory() {
+            low.custody.answer(from, seen, Verdict::Held, low.now.mono);
+        } else if self.retaken.insert(seen.fingerprint(), low.now.mono, low.now.mono + low.env.config.expiry)
+        {
+            self.accept(low, from, message, (key, seen));
+        } else {
+            low.custody.answer(from, seen, Verdict::Unable, low.now.mono);
+        }
+        low.env.schedule_custody();
+        low.env.schedule_expiry();
+    }
+
+    /// The store has answered: the peers that gave an entry get their verdict.
+    pub(in crate::w3w) fn on_promised(&mut self, low: &mut Low<'_, '_>, id: EntryId, is_stored: bool) {
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        let (seen, first) = (entry.seen, entry.from);
+        let upstreams = core::mem::take(&mut entry.upstreams);
+        let verdict = if is_stored { Verdict::Held } else { Verdict::Full };
+        // An answer to a copy that was given before counts no more, unless the peer is the one it came from.
+        entry.acceptance += u32::from(is_stored && upstreams.iter().any(|nid| Some(*nid) != first));
+        for nid in upstreams {
+            low.custody.answer(nid, seen, verdict, low.now.mono);
+        }
+        low.env.schedule_custody();
+        if is_stored {
+            self.queue.promise(id);
+        }
+    }
+
+    /// A peer answers about a message that it was given.
+    pub(in crate::w3w) fn on_verdict(
+        &mut self,
+        low: &mut Low<'_, '_>,
+        (stream, nid): (StreamId, Nid),
+        seen: SeenKey,
+        verdict: Verdict,
+    ) {
+        let was_overdue = low.custody.is_overdue(stream, low.now.mono);
+        let Some(answered) = low.custody.on_verdict(stream, seen, low.now.mono) else { return };
+        low.env.schedule_custody();
+        if was_overdue && !low.custody.is_overdue(stream, low.now.mono) {
+            // The peer answers again: it gets what went other ways meanwhile.
+            for id in self.queue.ids_to(nid) {
+                self.route(low, id);
+            }
+        }
+        let id = answered.entry;
+        if let Some(entry) = self.queue.get_mut(id) {
+            entry.targets.retain(|target| *target != stream);
+            entry.given.retain(|target| *target != stream);
+            match verdict {
+                // A node that keeps the entry in any case need not give it again.
+                Verdict::Held
+                    if answered.acceptance != entry.acceptance
+                        && !entry.in_custody
+                        && !entry.is_own_letter() =>
+                {
+                    entry.sent_to.retain(|sent_to| *sent_to != nid);
+                    self.route(low, id);
+                }
+                Verdict::Held => self.on_placed(low, id, nid, false),
+                Verdict::Delivered => self.on_placed(low, id, nid, true),
+                Verdict::Full | Verdict::Unable => self.on_refused(low, id, nid, verdict == Verdict::Full),
+            }
+        }
+        self.pump(low, stream);
+        low.release_credit();
+    }
+
+    /// A peer holds a message, or it has arrived.
+    fn on_placed(&mut self, low: &mut Low<'_, '_>, id: EntryId, nid: Nid, is_delivered: bool) {
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        entry.is_placed = true;
+        entry.backoff = BACKOFF_FIRST;
+        if entry.is_own_letter() && !low.env.config.drops_when_held() {
+            let number = entry.outbox.unwrap_or_default();
+            low.mailboxes.update(low.disk, number, |line| note_custodian(&mut line.custodians, nid), low.out);
+            low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
+            if entry.is_idle() {
+                self.queue.unload(&mut low.env.memory, id);
+            }
+        } else if is_delivered || (entry.is_idle() && !entry.in_custody) {
+            self.finish(low, id);
+        } else if entry.is_idle() {
+            self.queue.unload(&mut low.env.memory, id);
+        }
+    }
+
+    /// A peer has no room, or does not take a message: another one is tried now, and this one later.
+    fn on_refused(&mut self, low: &mut Low<'_, '_>, id: EntryId, nid: Nid, is_full: bool) {
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        entry.refused.push(nid);
+        let at = low.now.mono + entry.backoff;
+        entry.backoff = (entry.backoff * 2).min(BACKOFF_LAST);
+        self.retries.set_earlier(id, at);
+        low.env.timers.set_earlier(Timer::Retry, at);
+        if is_full {
+            low.env.counters.peers_full += 1;
+        }
+        self.route(low, id);
+        if self.queue.get(id).is_some_and(|entry| entry.is_idle()) {
+            self.queue.unload(&mut low.env.memory, id);
+        }
+    }
+
+    /// Tries refused messages again.
+    pub(in crate::w3w) fn retry_due(&mut self, low: &mut Low<'_, '_>) {
+        while let Some(id) = self.retries.pop_due(low.now.mono) {
+            if let Some(entry) = self.queue.get_mut(id) {
+                let refused = core::mem::take(&mut entry.refused);
+                entry.sent_to.retain(|nid| !refused.contains(nid));
+                self.route(low, id);
+            }
+        }
+        if let Some((at, _)) = self.retries.next() {
+            low.env.timers.set_earlier(Timer::Retry, at);
+        }
+    }
+
+    /// A foreign peer's kernel has acknowledged messages (CU-16, CU-21).
+    pub(in crate::w3w) fn on_confirmed(&mut self, low: &mut Low<'_, '_>, stream: StreamId, bytes: usize) {
+        for id in low.custody.on_confirmed(stream, bytes, low.now.mono) {
+            if let Some(entry) = self.queue.get(id)
+                && let Some(number) = entry.outbox
+            {
+                let state = if entry.letter.is_some() { SentState::UnderWay } else { SentState::Given };
+                low.mailboxes.leave_waiting(low.disk, number, state, low.out);
+            }
+        }
+        low.env.schedule_custody();
+    }
+
+    /// A foreign peer kept its connection long enough after it had a message.
+    pub(in crate::w3w) fn on_released(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId) {
+        let nid = low.links.get(stream).and_then(Link::nid);
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        entry.given.retain(|target| *target != stream);
+        entry.is_placed = true;
+        if entry.is_own_letter() {
+            let number = entry.outbox.unwrap_or_default();
+            low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
+        } else if nid == Some(entry.recipient) || (entry.is_idle() && !entry.in_custody) {
+            self.finish(low, id);
+        }
+    }
+
+    /// This node has done its part for a message that is no letter of its own.
+    pub(super) fn finish(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
+        if let Some(number) = self.queue.get(id).and_then(|entry| entry.outbox) {
+            low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
+        }
+        if !self.keep_for_receipt(low, id) {
+            self.drop_entry(low, id);
+        }
+    }
+
+    /// The frame of a message is taken by the own kernel: its peer has to answer.
+    pub(super) fn on_given(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId) {
+        low.custody.on_sent(stream, id, low.now.mono);
+        low.env.schedule_custody();
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        if !entry.targets.contains(&stream) {
+            return;
+        }
+        entry.targets.retain(|target| *target != stream);
+        entry.given.push(stream);
+        entry.first_given.get_or_insert(low.now.mono);
+        if entry.letter.is_none() {
+            // CU-17: with two holders and foreign memories of an hour it would come twice.
+            let until = low.now.mono + PLAIN_GIVEN;
+            if until < entry.until {
+                self.queue.shorten(id, until);
+                low.env.schedule_expiry();
+            }
+        }
+        self.queue.unload_idle(&mut low.env.memory, id);
+    }
+
+    /// The message is being written: from now on it may have left this node.
+    pub(super) fn on_writing(&mut self, id: EntryId) {
+        if let Some(entry) = self.queue.get_mut(id)
+            && entry.progress == Progress::Queued
+        {
+            entry.progress = Progress::Relayed;
+        }
+    }
+}
+
+/// Remembers the last two peers that hold a message.
+fn note_custodian(custodians: &mut [Option<Nid>; 2], nid: Nid) {
+    if !custodians.contains(&Some(nid)) {
+        *custodians = [Some(nid), custodians[0]];
+    }
+}

@@ -1,0 +1,101 @@
+//! Writing queued messages to connections.
+
+use super::Forward;
+use super::queue::Progress;
+use crate::tag::StreamId;
+use crate::w3w::env::Low;
+use crate::w3w::form::needs_custody;
+use crate::w3w::links::{Links, Role};
+use crate::w3w::message::EntryId;
+use crate::w3w::nid::Nid;
+use crate::w3w::records::SentState;
+
+impl Forward {
+    /// Writes queued messages to a connection, as long as it takes more.
+    pub(in crate::w3w) fn pump(&mut self, low: &mut Low<'_, '_>, stream: StreamId) {
+        while let Some(link) = low.links.get_mut(stream) {
+            let room = link.room(low.env.config.unsent_bytes_max);
+            if room == 0 {
+                return self.queue.shed(&mut low.env.memory, low.env.config.memory_bytes_max);
+            }
+            if let Some(wrote) = link.write_part(stream, room, low.out) {
+                if let Some(id) = wrote.completed {
+                    low.env.counters.messages_written += 1;
+                    low.custody.written(stream, id, link.written_bytes());
+                }
+                if wrote.was_idle {
+                    Links::watch_stall(low.env, low.now, stream);
+                }
+                continue;
+            }
+            if link.write_control(stream, low.out) {
+                continue;
+            }
+            let Some(id) = link.next_entry() else { return };
+            match self.queue.get(id).map(|entry| (entry, &entry.message)) {
+                None => link.skip_entry(),
+                Some((_, None)) => return self.fetch(low, id),
+                Some((entry, Some(message))) => {
+                    let bytes = message.frame.len();
+                    if needs_custody(message.data()) {
+                        if !low.custody.may_give(stream, bytes) {
+                            return;
+                        }
+                        low.custody.give(stream, id, entry.seen, bytes, entry.acceptance, low.now.mono);
+                        low.env.schedule_custody();
+                    }
+                    link.begin_message(message.clone());
+                    self.on_writing(id);
+                }
+            }
+        }
+    }
+
+    /// Writes a frame of custody behind the message that is being written.
+    pub(in crate::w3w) fn write_control(&mut self, low: &mut Low<'_, '_>, stream: StreamId, frame: Vec<u8>) {
+        if let Some(link) = low.links.get_mut(stream).filter(|link| link.nid().is_some()) {
+            link.push_control(frame);
+            self.pump(low, stream);
+        }
+    }
+
+    /// The kernel has taken more bytes of a connection.
+    pub(in crate::w3w) fn on_sent(&mut self, low: &mut Low<'_, '_>, stream: StreamId, bytes: usize) {
+        let Some(link) = low.links.get(stream) else { return };
+        let to = match link.role() {
+            Role::Up { nid, .. } | Role::Leaving { nid } => Some(nid),
+            _ => None,
+        };
+        for id in low.links.on_sent(low.env, low.now, stream, bytes) {
+            if low.custody.is_given(stream, id) && !low.env.config.trusts_kernel() {
+                self.on_given(low, stream, id);
+            } else {
+                self.on_relayed(low, stream, id, to);
+            }
+        }
+        self.pump(low, stream);
+        low.release_credit();
+    }
+
+    /// SEND 3 (M-50): a connection has taken a message that needs no custody.
+    fn on_relayed(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId, to: Option<Nid>) {
+        let Some(entry) = self.queue.get_mut(id) else { return };
+        if !entry.targets.contains(&stream) {
+            return;
+        }
+        entry.targets.retain(|target| *target != stream);
+        let is_over = to == Some(entry.recipient) || (!entry.in_custody && entry.is_idle());
+        let (outbox, is_idle) = (entry.outbox, entry.is_idle());
+        if entry.progress == Progress::Queued {
+            entry.progress = Progress::Relayed;
+        }
+        if let Some(number) = outbox {
+            low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
+        }
+        if is_over && !self.keep_for_receipt(low, id) {
+            self.drop_entry(low, id);
+        } else if is_idle {
+            self.queue.unload(&mut low.env.memory, id);
+        }
+    }
+}

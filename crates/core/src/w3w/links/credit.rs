@@ -1,0 +1,108 @@
+//! Credit: memory is bounded by what this node grants, never by what peers announce.
+//!
+//! A peer may be [`WINDOW_BYTES`] ahead. While messages in memory, incomplete ones included, exceed `memory_bytes_max`,
+//! the node grants nothing more. If incomplete messages are the cause, it unblocks one peer at a time, the one whose
+//! message is the furthest: otherwise peers in the middle of long messages would wait for each other for ever. So the
+//! most is `memory_bytes_max`, a window for each peer, and one message; half as much again may wait for room in the store.
+
+use core::time::Duration;
+
+use super::Links;
+use crate::outbox::Outbox;
+use crate::tag::StreamId;
+use crate::time::Now;
+use crate::w3w::env::Env;
+use crate::w3w::machine::Mesh;
+use crate::w3w::timers::Timer;
+
+/// How much a peer may send ahead of what this node has taken in.
+pub(in crate::w3w) const WINDOW_BYTES: usize = 256 * 1024;
+/// The unblocked peer is disconnected if it sends nothing for so long.
+const SILENCE: Duration = Duration::from_secs(30);
+
+impl Links {
+    /// A peer sent `bytes`, and `is_whole` if the end of a message was among them: it may send as many more, unless
+    /// memory is short.
+    pub(in crate::w3w) fn grant(
+        &mut self,
+        env: &mut Env,
+        now: Now,
+        (stream, bytes, is_whole): (StreamId, usize, bool),
+        is_disk_full: bool,
+        out: &mut Outbox<'_, Mesh>,
+    ) {
+        let is_easy = !self.is_withholding && !is_short(env, is_disk_full);
+        let Some(link) = self.links.get_mut(&stream) else { return };
+        if is_easy {
+            return out.read(stream, bytes);
+        }
+        link.withheld_credit += bytes;
+        self.is_withholding = true;
+        if self.unblocked_stream == Some(stream) {
+            if is_whole || is_short_of_writes(env, is_disk_full) {
+                self.block(env, stream);
+            } else {
+                self.unblock(env, now, stream, out);
+            }
+        }
+        self.release_credit(env, now, is_disk_full, out);
+    }
+
+    /// Grants the credit that was withheld, as far as memory allows.
+    pub(in crate::w3w) fn release_credit(
+        &mut self,
+        env: &mut Env,
+        now: Now,
+        is_disk_full: bool,
+        out: &mut Outbox<'_, Mesh>,
+    ) {
+        if !self.is_withholding {
+            return;
+        }
+        if !is_short(env, is_disk_full) {
+            self.is_withholding = false;
+            if let Some(stream) = self.unblocked_stream {
+                self.block(env, stream);
+            }
+            for (stream, link) in &mut self.links {
+                if link.withheld_credit > 0 {
+                    out.read(*stream, core::mem::take(&mut link.withheld_credit));
+                }
+            }
+        } else if self.unblocked_stream.is_none() && !is_short_of_writes(env, is_disk_full) {
+            let waiting = self
+                .links
+                .iter()
+                .filter(|(_, link)| link.withheld_credit >= WINDOW_BYTES && link.held_bytes() > 0);
+            if let Some((&stream, _)) = waiting.max_by_key(|(_, link)| link.held_bytes()) {
+                self.unblock(env, now, stream, out);
+            }
+        }
+    }
+
+    /// This peer may no longer send while memory is short.
+    pub(super) fn block(&mut self, env: &mut Env, stream: StreamId) {
+        if self.unblocked_stream == Some(stream) {
+            self.unblocked_stream = None;
+            env.timers.cancel(Timer::Silent(stream));
+        }
+    }
+
+    fn unblock(&mut self, env: &mut Env, now: Now, stream: StreamId, out: &mut Outbox<'_, Mesh>) {
+        self.unblocked_stream = Some(stream);
+        env.timers.set(Timer::Silent(stream), now.mono + SILENCE);
+        if let Some(link) = self.links.get_mut(&stream) {
+            out.read(stream, core::mem::take(&mut link.withheld_credit));
+        }
+    }
+}
+
+/// Whether peers have to wait before they send more.
+fn is_short(env: &Env, is_disk_full: bool) -> bool {
+    env.memory.total() > env.config.memory_bytes_max || is_disk_full
+}
+
+/// Whether complete messages are the cause: they leave memory by themselves, as the store takes them.
+fn is_short_of_writes(env: &Env, is_disk_full: bool) -> bool {
+    env.memory.complete() > env.config.memory_bytes_max || is_disk_full
+}

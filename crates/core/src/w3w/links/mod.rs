@@ -1,0 +1,148 @@
+//! The connections: their frames, what may be written to them, and the credit that peers get.
+//!
+//! A driver numbers accepted streams, this part numbers dialled ones.
+
+mod buffer_pool;
+mod credit;
+mod frames;
+mod link;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use bytes::Bytes;
+
+use super::env::{Env, MemoryUse};
+use super::message::EntryId;
+use super::nid::Nid;
+use super::timers::Timer;
+use crate::tag::StreamId;
+use crate::time::Now;
+use crate::wire::DecodeError;
+
+use buffer_pool::BufferPool;
+pub(super) use credit::WINDOW_BYTES;
+pub(super) use frames::first_frame;
+pub(super) use link::{Link, Role};
+
+/// A peer whose kernel takes nothing for so long is disconnected (MA-48).
+const STALL: Duration = Duration::from_secs(30);
+
+/// All connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Links {
+    links: BTreeMap<StreamId, Link>,
+    opened: u64,
+    pool: BufferPool,
+    /// The one peer that may send while memory is short.
+    unblocked_stream: Option<StreamId>,
+    /// Whether credit was withheld.
+    is_withholding: bool,
+}
+
+impl Links {
+    /// A number for a stream about to be opened.
+    pub(super) fn allot(&mut self) -> StreamId {
+        self.opened += 1;
+        StreamId::opened(self.opened)
+    }
+
+    pub(super) fn insert(&mut self, stream: StreamId, link: Link) {
+        self.links.insert(stream, link);
+    }
+
+    /// Removes a connection and its timers.
+    pub(super) fn close(&mut self, env: &mut Env, stream: StreamId) -> Option<Link> {
+        env.timers.cancel(Timer::Handshake(stream));
+        env.timers.cancel(Timer::Stalled(stream));
+        self.block(env, stream);
+        self.remove(&mut env.memory, stream)
+    }
+
+    pub(super) fn remove(&mut self, memory: &mut MemoryUse, stream: StreamId) -> Option<Link> {
+        let link = self.links.remove(&stream)?;
+        memory.partial -= link.held_bytes();
+        Some(link)
+    }
+
+    /// Bytes came: returns the complete frames, and an error if a length is over the limit.
+    pub(super) fn take_frames(
+        &mut self,
+        memory: &mut MemoryUse,
+        stream: StreamId,
+        data: &[u8],
+    ) -> Option<(Vec<Bytes>, Result<(), DecodeError>)> {
+        let link = self.links.get_mut(&stream)?;
+        let frames = link.take_frames(data, &mut self.pool);
+        let (before, after) = link.note_held();
+        memory.partial = memory.partial - before + after;
+        Some(frames)
+    }
+
+    /// The kernel took more bytes: returns the entries whose frames it has taken completely.
+    pub(super) fn on_sent(
+        &mut self,
+        env: &mut Env,
+        now: Now,
+        stream: StreamId,
+        bytes: usize,
+    ) -> Vec<EntryId> {
+        let Some(link) = self.links.get_mut(&stream) else { return Vec::new() };
+        let done = link.sent(bytes);
+        if link.is_writing() {
+            env.timers.set(Timer::Stalled(stream), now.mono + STALL);
+        } else {
+            env.timers.cancel(Timer::Stalled(stream));
+        }
+        done
+    }
+
+    /// Something was written to an idle connection: the kernel has to take it in time.
+    pub(super) fn watch_stall(env: &mut Env, now: Now, stream: StreamId) {
+        env.timers.set(Timer::Stalled(stream), now.mono + STALL);
+    }
+
+    /// A message is gone; its buffer may be used again.
+    pub(super) fn recycle(&mut self, frame: Bytes) {
+        self.pool.give(frame);
+    }
+
+    pub(super) fn get(&self, stream: StreamId) -> Option<&Link> {
+        self.links.get(&stream)
+    }
+
+    pub(super) fn get_mut(&mut self, stream: StreamId) -> Option<&mut Link> {
+        self.links.get_mut(&stream)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (StreamId, &Link)> {
+        self.links.iter().map(|(stream, link)| (*stream, link))
+    }
+
+    pub(super) fn streams(&self) -> Vec<StreamId> {
+        self.links.keys().copied().collect()
+    }
+
+    /// The dial under way to this node or to this address.
+    pub(super) fn dialling(&self, nid: Nid, ip: Ipv4Addr) -> Option<StreamId> {
+        let is_it = |link: &Link| match link.role() {
+            Role::Dialling { expected, .. } => expected.nid == nid || link.peer() == ip,
+            _ => false,
+        };
+        self.iter().find(|(_, link)| is_it(link)).map(|(stream, _)| stream)
+    }
+
+    pub(super) fn dials(&self) -> usize {
+        self.links.values().filter(|link| matches!(link.role(), Role::Dialling { .. })).count()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn unblocked_stream(&self) -> Option<StreamId> {
+        self.unblocked_stream
+    }
+}

@@ -1,0 +1,411 @@
+//! Inbox and outbox: messages for this node and messages from it.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::disk::{Disk, Pending};
+use super::machine::{Mesh, OUTBOX};
+use super::nid::{Key, Nid};
+use super::records::{Received, Sent, SentState};
+use crate::outbox::Outbox;
+use crate::time::{Instant, Now};
+
+/// How a message of this node is listed in the outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) wants_receipt: bool,
+    pub(super) is_file: bool,
+    /// The size that people count: that of a whole file.
+    pub(super) size: u64,
+    /// Epoch and number of a letter.
+    pub(super) letter: Option<(u64, u64)>,
+    pub(super) lifetime: Duration,
+}
+
+/// Inbox and outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mailboxes {
+    inbox: BTreeMap<u64, Received>,
+    outbox: BTreeMap<u64, Sent>,
+    /// The files in the inbox.
+    files: BTreeSet<(Key, u64)>,
+    /// Messages of ours that asked for a receipt.
+    asked: BTreeSet<(Nid, Key, u64)>,
+    /// Those whose receipt has not come: until when it may.
+    awaited: BTreeSet<(Instant, u64)>,
+    awaited_until: BTreeMap<u64, Instant>,
+    /// Those whose receipt is being written down: nothing else is news of them.
+    confirming: BTreeSet<u64>,
+    /// Lines of the outbox of which nothing more can become known.
+    closed: BTreeSet<u64>,
+    lines_max: usize,
+    next_in: u64,
+    next_out: u64,
+}
+
+impl Mailboxes {
+    pub(super) fn new(lines_max: usize) -> Self {
+        Self {
+            inbox: BTreeMap::new(),
+            outbox: BTreeMap::new(),
+            files: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            awaited_until: BTreeMap::new(),
+            confirming: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            lines_max,
+            next_in: 0,
+            next_out: 0,
+        }
+    }
+
+    /// A number for a line of the inbox; it is put there once it is safe.
+    pub(super) fn allot_in(&mut self) -> u64 {
+        self.next_in += 1;
+        self.next_in - 1
+    }
+
+    pub(super) fn allot_out(&mut self) -> u64 {
+        self.next_out += 1;
+        self.next_out - 1
+    }
+
+    /// Puts a line into the inbox.
+    pub(super) fn insert_inbox(&mut self, line: Received) {
+        self.next_in = self.next_in.max(line.number + 1);
+        if line.is_file {
+            self.files.insert((line.key, line.number));
+        }
+        self.inbox.insert(line.number, line);
+    }
+
+    /// Puts a line into the outbox; the one that had to make room, if one had to.
+    pub(super) fn insert_outbox(&mut self, line: Sent, until: Instant) -> Option<Sent> {
+        self.next_out = self.next_out.max(line.number + 1);
+        self.outbox.insert(line.number, line);
+        self.note_closed(&line);
+        let is_open = matches!(line.state, SentState::Waiting | SentState::Given);
+        if line.wants_receipt && is_open {
+            self.awaited.insert((until, line.number));
+            self.awaited_until.insert(line.number, until);
+        }
+        if line.wants_receipt {
+            self.asked.insert((line.to, line.key, line.number));
+        }
+        // An open line is never evicted for a new one.
+        let &oldest = self.closed.first()?;
+        if self.outbox.len() > self.lines_max { self.remove_out(oldest) } else { None }
+    }
+
+    pub(super) fn remove_in(&mut self, number: u64) -> Option<Received> {
+        let line = self.inbox.remove(&number)?;
+        self.files.remove(&(line.key, number));
+        Some(line)
+    }
+
+    pub(super) fn remove_out(&mut self, number: u64) -> Option<Sent> {
+        self.expect_no_more(number);
+        self.confirming.remove(&number);
+        let line = self.outbox.remove(&number)?;
+        self.closed.remove(&number);
+        self.asked.remove(&(line.to, line.key, number));
+        Some(line)
+    }
+
+    /// Changes what is known of a message of ours; the line, if that is news. A message that was delivered stays so.
+    pub(super) fn note_state(&mut self, number: u64, state: SentState) -> Option<Sent> {
+        let line = self.outbox.get_mut(&number)?;
+        let is_final = matches!(line.state, SentState::Delivered | SentState::Refused);
+        let is_settled = is_final || self.confirming.contains(&number);
+        if line.state == state || is_settled {
+            return None;
+        }
+        line.state = state;
+        let line = *line;
+        if !matches!(state, SentState::Waiting | SentState::UnderWay | SentState::Given) {
+            self.expect_no_more(number);
+        }
+        self.note_closed(&line);
+        Some(line)
+    }
+
+    /// Records the state of a message of this node; returns the line if the state is new.
+    pub(super) fn set_state(
+        &mut self,
+        disk: &mut Disk,
+        number: u64,
+        state: SentState,
+        out: &mut Outbox<'_, Mesh>,
+    ) -> Option<Sent> {
+        let line = self.note_state(number, state)?;
+        let op = disk.begin(Pending::Other);
+        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), state == SentState::Delivered);
+        out.event(line.state_changed());
+        Some(line)
+    }
+
+    /// A new line of the outbox.
+    pub(super) fn new_sent(&mut self, now: Now, to: Nid, key: Key, listing: Listing) -> Sent {
+        Sent {
+            number: self.allot_out(),
+            to,
+            key,
+            size: listing.size,
+            sent_at: now.wall.as_seconds(),
+            wants_receipt: listing.wants_receipt,
+            is_file: listing.is_file,
+            state: SentState::Waiting,
+            until: now.wall.as_seconds() + listing.lifetime.as_secs(),
+            letter: listing.letter,
+            delivered_at: None,
+            custodians: [None; 2],
+            refusal: None,
+            why: None,
+        }
+    }
+
+    /// Changes a line of the outbox and writes it; returns the line if something changed. A line whose receipt is being
+    /// written is not: the older state would replace the receipt on the disk.
+    pub(super) fn update(
+        &mut self,
+        disk: &mut Disk,
+        number: u64,
+        change: impl FnOnce(&mut Sent),
+        out: &mut Outbox<'_, Mesh>,
+    ) -> Option<Sent> {
+        let line = self.outbox.get_mut(&number)?;
+        let before = *line;
+        change(line);
+        let line = *line;
+        if line == before || self.confirming.contains(&number) {
+            return None;
+        }
+        let op = disk.begin(Pending::Other);
+        out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), false);
+        Some(line)
+    }
+
+    /// A message has left this node: its state changes unless more is known already.
+    pub(super) fn leave_waiting(
+        &mut self,
+        disk: &mut Disk,
+        number: u64,
+        state: SentState,
+        out: &mut Outbox<'_, Mesh>,
+    ) {
+        if self.state(number) == Some(SentState::Waiting) {
+            self.set_state(disk, number, state, out);
+        }
+    }
+
+    /// The letter is sent again with other bytes; returns the line to write. A line whose receipt is being written is not.
+    pub(super) fn change_key(&mut self, number: u64, key: Key) -> Option<Sent> {
+        let is_confirming = self.confirming.contains(&number);
+        let line = self.outbox.get_mut(&number)?;
+        if self.asked.remove(&(line.to, line.key, number)) {
+            self.asked.insert((line.to, key, number));
+        }
+        line.key = key;
+        (!is_confirming).then_some(*line)
+    }
+
+    /// The letters of the outbox that are open.
+    pub(super) fn open_letters(&self) -> Vec<u64> {
+        let is_open = |line: &&Sent| line.letter.is_some() && line.state.is_open();
+        self.outbox.values().filter(is_open).map(|line| line.number).collect()
+    }
+
+    /// A line of the outbox.
+    pub(super) fn sent(&self, number: u64) -> Option<&Sent> {
+        self.outbox.get(&number)
+    }
+
+    /// Whether the inbox has no room: no line of it is evicted for a new one.
+    pub(super) fn is_inbox_full(&self) -> bool {
+        self.inbox.len() >= self.lines_max
+    }
+
+    /// Whether the outbox is full of lines that are open.
+    pub(super) fn is_outbox_full(&self) -> bool {
+        self.outbox.len() >= self.lines_max && self.closed.is_empty()
+    }
+
+    /// Adds a line to the outbox; deletes the oldest line beyond the limit.
+    pub(super) fn append_outbox(
+        &mut self,
+        disk: &mut Disk,
+        sent: Sent,
+        until: Instant,
+        out: &mut Outbox<'_, Mesh>,
+    ) {
+        if let Some(gone) = self.insert_outbox(sent, until) {
+            let op = disk.begin(Pending::Other);
+            out.delete(op, OUTBOX, &gone.number.to_be_bytes(), false);
+        }
+    }
+
+    /// A receipt came: the line as it will be when that is written down, unless it is confirmed already.
+    pub(super) fn begin_confirming(&mut self, number: u64, at: u64) -> Option<Sent> {
+        let line = *self.outbox.get(&number)?;
+        let is_news = line.state != SentState::Delivered && self.confirming.insert(number);
+        is_news.then_some(Sent { state: SentState::Delivered, delivered_at: Some(at), ..line })
+    }
+
+    /// The last state of a line is being written: it does not change until the store has answered. False if another
+    /// one is.
+    pub(super) fn begin_closing(&mut self, number: u64) -> bool {
+        self.confirming.insert(number)
+    }
+
+    /// The store did not take the last state of a line.
+    pub(super) fn abandon_closing(&mut self, number: u64) {
+        self.confirming.remove(&number);
+    }
+
+    pub(super) fn end_confirming(&mut self, sent: &Sent) {
+        self.confirming.remove(&sent.number);
+        if let Some(line) = self.outbox.get_mut(&sent.number) {
+            line.delivered_at = sent.delivered_at;
+        }
+    }
+
+    /// The message that a receipt of this key from this node answers.
+    pub(super) fn answered_by(&self, from: Nid, key: Key) -> Option<u64> {
+        self.asked.range((from, key, 0)..=(from, key, u64::MAX)).next_back().map(|(.., number)| *number)
+    }
+
+    /// Whether a receipt of this message of ours can still come.
+    pub(super) fn is_awaited(&self, number: u64) -> bool {
+        self.awaited_until.contains_key(&number)
+    }
+
+    /// Takes a message whose receipt has not come in time.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
+        let &(until, number) = self.awaited.first()?;
+        if until > now {
+            return None;
+        }
+        self.expect_no_more(number);
+        Some(number)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.awaited.first().map(|(until, _)| *until)
+    }
+
+    pub(super) fn inbox(&self, from: u64, lines_max: usize) -> Vec<Received> {
+        self.inbox.range(from..).take(lines_max).map(|(_, line)| *line).collect()
+    }
+
+    pub(super) fn outbox(&self, from: u64, lines_max: usize) -> Vec<Sent> {
+        self.outbox.range(from..).take(lines_max).map(|(_, line)| *line).collect()
+    }
+
+    pub(super) fn state(&self, number: u64) -> Option<SentState> {
+        self.outbox.get(&number).map(|line| line.state)
+    }
+
+    /// Whether this file is in the inbox, so that all of it is there.
+    pub(super) fn has_file(&self, file: Key) -> bool {
+        self.file_number(file).is_some()
+    }
+
+    /// The line of the inbox that tells of this file.
+    pub(super) fn file_number(&self, file: Key) -> Option<u64> {
+        self.files.range((file, 0)..=(file, u64::MAX)).next().map(|(_, number)| *number)
+    }
+
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.inbox.len(), self.outbox.len())
+    }
+
+    fn note_closed(&mut self, line: &Sent) {
+        if line.state.is_open() || (line.wants_receipt && line.state == SentState::Given) {
+            self.closed.remove(&line.number);
+        } else {
+            self.closed.insert(line.number);
+        }
+    }
+
+    /// No receipt of this one is waited for any more.
+    fn expect_no_more(&mut self, number: u64) {
+        if let Some(until) = self.awaited_until.remove(&number) {
+            self.awaited.remove(&(until, number));
+        }
+    }
+}
+
+/// How long it is from `now` to `until` by the wall clock, at most `most`: files keep wall time, and a clock that
+/// jumped must not make anything last for ever (MF-18).
+pub(super) fn remaining(until_seconds: u64, now_seconds: u64, most: Duration) -> Duration {
+    Duration::from_secs(until_seconds.saturating_sub(now_seconds)).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(number: u64, to: u8, key: u8, wants_receipt: bool) -> Sent {
+        let (to, key) = (Nid::from_bytes([to; 32]), Key::of(&[key]));
+        Sent {
+            number,
+            to,
+            key,
+            size: 1,
+            sent_at: 0,
+            wants_receipt,
+            is_file: false,
+            state: SentState::Waiting,
+            until: 0,
+            letter: None,
+            delivered_at: None,
+            custodians: [None; 2],
+            refusal: None,
+            why: None,
+        }
+    }
+
+    fn received(number: u64, key: u8, is_file: bool) -> Received {
+        let (from, key) = (Nid::from_bytes([9; 32]), Key::of(&[key]));
+        Received { number, from, key, size: 1, received_at: 0, is_file }
+    }
+
+    #[test]
+    fn a_receipt_answers_the_latest_message_that_asked_and_is_still_listed() {
+        let mut boxes = Mailboxes::new(9);
+        let until = Instant::from_micros(10);
+        for (number, to, wants) in [(0, 1, true), (1, 2, true), (2, 1, true), (3, 1, false)] {
+            boxes.insert_outbox(sent(number, to, 7, wants), until);
+        }
+        let answered =
+            |boxes: &Mailboxes, to: u8| boxes.answered_by(Nid::from_bytes([to; 32]), Key::of(&[7]));
+        assert_eq!((answered(&boxes, 1), answered(&boxes, 2), answered(&boxes, 3)), (Some(2), Some(1), None));
+        boxes.remove_out(2);
+        boxes.remove_out(0);
+        assert_eq!(answered(&boxes, 1), None, "3 did not ask");
+        assert_eq!((boxes.take_overdue(until), boxes.take_overdue(until)), (Some(1), None));
+    }
+
+    #[test]
+    fn an_open_line_of_the_outbox_is_not_evicted() {
+        let mut boxes = Mailboxes::new(2);
+        boxes.insert_outbox(sent(0, 1, 1, false), Instant::ZERO);
+        boxes.insert_outbox(sent(1, 1, 2, false), Instant::ZERO);
+        assert!(boxes.is_outbox_full());
+        boxes.note_state(1, SentState::Delivered);
+        assert!(!boxes.is_outbox_full());
+        assert_eq!(boxes.insert_outbox(sent(2, 1, 3, false), Instant::ZERO).map(|line| line.number), Some(1));
+    }
+
+    #[test]
+    fn a_file_is_there_as_long_as_a_line_of_the_inbox_says_so() {
+        let mut boxes = Mailboxes::new(2);
+        boxes.insert_inbox(received(0, 1, true));
+        boxes.insert_inbox(received(1, 2, false));
+        assert!(boxes.is_inbox_full(), "no line is evicted");
+        assert!(boxes.has_file(Key::of(&[1])) && !boxes.has_file(Key::of(&[2])));
+        boxes.remove_in(0);
+        assert!(!boxes.has_file(Key::of(&[1])));
+    }
+}

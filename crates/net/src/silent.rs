@@ -1,0 +1,11 @@
+//! Without the feature `tracing` nothing is logged. The crate then has the macros of that name itself, and they do nothing.
+
+/// Does nothing with what would be logged.
+macro_rules! silent {
+    ($($field:tt)*) => {{}};
+}
+
+pub(crate) use silent as debug;
+pub(crate) use silent as error;
+pub(crate) use silent as trace;
+pub(crate) use silent as warn;
