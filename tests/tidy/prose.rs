@@ -220,8 +220,7 @@ fn sentences(paragraph: &str) -> Vec<&str> {
     for (at, end) in paragraph.match_indices(['.', '!', '?']) {
         let after = at + end.len();
         let rest = &paragraph[after..];
-        let is_abbreviation =
-            paragraph[..at].ends_with(|c: char| c == 'g' || c == 'e') && rest.starts_with("g.");
+        let is_abbreviation = paragraph[..at].ends_with(['g', 'e']) && rest.starts_with("g.");
         if (rest.is_empty() || rest.starts_with(' ')) && !is_abbreviation {
             found.push(paragraph[start..after].trim());
             start = after;

@@ -339,9 +339,12 @@ fn expanded(tree: &str) -> Vec<String> {
     found.iter().map(|path| path.split("::").take(2).collect::<Vec<_>>().join("::")).collect()
 }
 
+/// The number and the text of a line.
+type Line = (usize, String);
+
 /// The structs of a file: line, name, and the lines of their fields.
-fn structs(source: &Source) -> Vec<(usize, String, Vec<(usize, String)>)> {
-    let mut found: Vec<(usize, String, Vec<(usize, String)>)> = Vec::new();
+fn structs(source: &Source) -> Vec<(usize, String, Vec<Line>)> {
+    let mut found: Vec<(usize, String, Vec<Line>)> = Vec::new();
     let mut is_inside = false;
     for (line, text) in &source.lines {
         let head = text

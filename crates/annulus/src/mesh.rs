@@ -87,7 +87,7 @@ impl Mesh {
         let command = Command::SendLetter { to, data: data.into(), lifetime, certain: true, receipt: true };
         match self.command(command).await? {
             Reply::Sent { number, key, .. } => Ok(Sent { mesh: self.clone(), number, key, to }),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -143,7 +143,7 @@ impl Mesh {
     pub async fn files(&self) -> Result<Vec<FileStatus>, MeshError> {
         match self.command(Command::Files).await? {
             Reply::Files(files) => Ok(files),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -154,7 +154,7 @@ impl Mesh {
     pub async fn read_block(&self, file: Key, index: u32) -> Result<Vec<u8>, MeshError> {
         match self.command(Command::ReadBlock { file, index }).await? {
             Reply::Block(bytes) => Ok(bytes.to_vec()),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -165,7 +165,7 @@ impl Mesh {
     pub async fn peers(&self) -> Result<Vec<Peer>, MeshError> {
         match self.command(Command::Peers).await? {
             Reply::Peers(peers) => Ok(peers),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -197,7 +197,7 @@ impl Mesh {
         let command = Command::SetName { name: name.into(), nid, knows_letters: true };
         match self.command(command).await? {
             Reply::Done => Ok(()),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -229,7 +229,7 @@ impl Mesh {
     pub async fn status(&self) -> Result<Status, MeshError> {
         match self.command(Command::Status).await? {
             Reply::Status(status) => Ok(*status),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -244,7 +244,7 @@ impl Mesh {
             Reply::Outbox(lines) => {
                 lines.into_iter().find(|line| line.number == number).ok_or(MeshError::NoSuchMessage)
             }
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -324,7 +324,7 @@ impl Sent {
     pub async fn cancel(&self) -> Result<bool, MeshError> {
         match self.mesh.command(Command::Cancel { number: self.number }).await? {
             Reply::Cancelled { is_certain } => Ok(is_certain),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 }

@@ -157,6 +157,9 @@ fn messages_survive_kills(size: usize, count: usize, victims: usize) {
     assert!(arrived > count / 2, "the ring carried few of the messages: {arrived} of {count}");
 }
 
+/// The number of a message, the node that has it, when it was sent, and how long the answer took.
+type Timed = (usize, Option<Id>, Instant, Duration);
+
 /// How long messages to the keys of a node take that is killed: they move to another owner. Everything that a sender heard
 /// of as delivered is kept by the node that was named.
 fn keys_of_a_killed_owner_move(size: usize, count: usize) {
@@ -168,7 +171,7 @@ fn keys_of_a_killed_owner_move(size: usize, count: usize) {
     let mut victim = agents.pop().expect("there are several");
     let owner = id(&victim);
     let (next, killed_at) = (AtomicUsize::new(0), Mutex::new(None::<Instant>));
-    let heard: Mutex<Vec<(usize, Option<Id>, Instant, Duration)>> = Mutex::new(Vec::new());
+    let heard: Mutex<Vec<Timed>> = Mutex::default();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (agents, next, heard) = (&agents, &next, &heard);

@@ -135,8 +135,8 @@ fn partition_heals(services: &str) {
     let mut sends: Vec<Child> = Vec::new();
     // Until the nodes of the other side are gone; messages go on meanwhile.
     wait_until("the nodes are apart", || {
-        for to in LEFT..NODES {
-            let mut send = lab.within(0, &["send", &ids[to], "x"]);
+        for to in &ids[LEFT..NODES] {
+            let mut send = lab.within(0, &["send", to, "x"]);
             sends.push(send.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("`ip` runs"));
         }
         (leaves(&lab.json(0, &["tables"])?).len() == LEFT - 1).then_some(())

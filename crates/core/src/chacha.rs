@@ -49,10 +49,8 @@ impl ChaCha8 {
         for (lanes, word) in state.iter_mut().zip(CONSTANTS.iter().chain(&self.key)) {
             *lanes = [*word; LANES];
         }
-        for lane in 0..LANES {
-            let block = self.counter.wrapping_add(lane as u64);
-            (state[12][lane], state[13][lane]) = (block as u32, (block >> 32) as u32);
-        }
+        state[12] = core::array::from_fn(|lane| self.counter.wrapping_add(lane as u64) as u32);
+        state[13] = core::array::from_fn(|lane| (self.counter.wrapping_add(lane as u64) >> 32) as u32);
         let begin = state;
         for _ in 0..4 {
             for column in 0..4 {
@@ -81,6 +79,7 @@ impl core::fmt::Debug for ChaCha8 {
     }
 }
 
+#[expect(clippy::needless_range_loop, reason = "each step reads one row and writes another")]
 fn quarter_round(state: &mut [Lanes; WORDS], a: usize, b: usize, c: usize, d: usize) {
     for (sum, added, turned, bits) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {
         for lane in 0..LANES {

@@ -205,7 +205,7 @@ impl<M: Machine> Sim<M> {
                 self.causes.strike(host, Cause::WallSet, now);
             }
             Fault::Stutter { host, median } => {
-                self.causes.lasting(host, Cause::Slow, micros(median) > 0, now)
+                self.causes.lasting(host, Cause::Slow, micros(median) > 0, now);
             }
             Fault::Slow { host, delay } => self.causes.lasting(host, Cause::Slow, micros(delay) > 0, now),
             Fault::Starved { host, is_starved } => self.causes.lasting(host, Cause::Starved, is_starved, now),

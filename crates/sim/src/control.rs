@@ -142,7 +142,7 @@ impl<M: Machine> Sim<M> {
             Fault::JumpWall { host, micros } => self.hosts[host.index()].clock.jump(micros),
             Fault::Slow { host, delay } => self.hosts[host.index()].extra().slow_micros = micros(delay),
             Fault::Stutter { host, median } => {
-                self.hosts[host.index()].extra().stutter_micros = micros(median)
+                self.hosts[host.index()].extra().stutter_micros = micros(median);
             }
             Fault::WallAtStart { host, micros } => self.hosts[host.index()].extra().wall_at_start = micros,
             Fault::Starved { host, is_starved } => self.hosts[host.index()].extra().is_starved = is_starved,

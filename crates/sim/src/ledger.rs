@@ -148,10 +148,10 @@ impl Ledger {
     /// The entries for the report.
     #[must_use]
     pub fn entries(&self) -> Entries {
-        let mut entries = Entries::default();
-        entries.excuses = self.excuses.iter().map(|(name, used)| ((*name).into(), *used)).collect();
-        entries.exercised =
-            self.exercised.iter().map(|(name, met)| ((*name).into(), f64::from(u8::from(*met)))).collect();
+        let excuses = self.excuses.iter().map(|(name, used)| ((*name).into(), *used)).collect();
+        let share = |met: &bool| f64::from(u8::from(*met));
+        let exercised = self.exercised.iter().map(|(name, met)| ((*name).into(), share(met))).collect();
+        let mut entries = Entries { excuses, exercised, ..Entries::default() };
         for (name, (prompt, cases)) in &self.promises {
             let mut sorted = cases.clone();
             sorted.sort_unstable();

@@ -56,7 +56,7 @@ impl<M: Machine> Sim<M> {
         let tail = self.config.disk.sync_tail;
         if tail > 0.0 && matches!(request, StoreOp::Write { durable: true, .. }) && self.disk_rng.chance(tail)
         {
-            takes += 1_000_000 * 30 >> self.disk_rng.below(12);
+            takes += (1_000_000 * 30) >> self.disk_rng.below(12);
         }
         let host = &mut self.hosts[id.index()];
         host.ops += 1;

@@ -63,17 +63,17 @@ impl From<Stopped> for MeshError {
 
 impl MeshError {
     /// The error of a reply other than the wanted one.
-    pub(super) fn refused(reply: Reply) -> Self {
+    pub(super) fn refused(reply: &Reply) -> Self {
         match reply {
             Reply::Duplicate { .. } => Self::Duplicate,
             Reply::QueueFull => Self::QueueFull,
             Reply::QuotaFull => Self::QuotaFull,
-            Reply::TooLong { data_bytes_max } => Self::TooLong(data_bytes_max),
+            Reply::TooLong { data_bytes_max } => Self::TooLong(*data_bytes_max),
             Reply::StoreFailed { .. } => Self::StoreFailed,
             Reply::NoSuchMessage | Reply::NoSuchBlock => Self::NoSuchMessage,
             Reply::NoSuchFile => Self::NoSuchFile,
             Reply::WrongBlock | Reply::BadManifest | Reply::Corrupt { .. } => Self::Changed,
-            Reply::NotOpen { state } => Self::NotDelivered(state),
+            Reply::NotOpen { state } => Self::NotDelivered(*state),
             _ => Self::Stopped,
         }
     }

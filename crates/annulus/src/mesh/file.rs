@@ -44,7 +44,7 @@ impl FileSending {
         });
         match mesh.command(Command::OfferFile { to, manifest }).await? {
             Reply::Offered { file, number } => Ok(Self { mesh, path, to, file, number, events }),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 
@@ -65,7 +65,7 @@ impl FileSending {
             {
                 Reply::File(status) => status,
                 Reply::NoSuchFile => return Ok(None),
-                other => return Err(MeshError::refused(other)),
+                other => return Err(MeshError::refused(&other)),
             };
             if status.wanted.is_empty() {
                 self.events.next().await.ok_or(MeshError::Stopped)?;
@@ -102,7 +102,7 @@ impl FileSending {
                 Ok(false)
             }
             Reply::NoSuchFile => Ok(false),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 }

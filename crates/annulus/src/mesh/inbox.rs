@@ -58,7 +58,7 @@ impl MeshInbox {
         } else {
             match self.mesh.command(Command::Get { key: line.key }).await? {
                 Reply::Block(data) => payload_of(&data).to_vec(),
-                other => return Err(MeshError::refused(other)),
+                other => return Err(MeshError::refused(&other)),
             }
         };
         let Received { number, from, key, received_at, is_file, .. } = line;
@@ -102,7 +102,7 @@ impl Letter {
     pub async fn accept(self) -> Result<(), MeshError> {
         match self.mesh.command(Command::Remove { number: self.number }).await? {
             Reply::Done => Ok(()),
-            other => Err(MeshError::refused(other)),
+            other => Err(MeshError::refused(&other)),
         }
     }
 }

@@ -98,7 +98,7 @@ pub(super) struct JoinWatch {
 
 impl JoinWatch {
     /// Watches the events of a node, and looks up the host names of its join list until a member answers.
-    pub(super) fn start(handle: &Handle<Node>, seeds: Vec<SocketAddr>, hosts: Vec<String>) -> Self {
+    pub(super) fn start(handle: &Handle<Node>, seeds: &[SocketAddr], hosts: Vec<String>) -> Self {
         let (progress, seen) = watch::channel(Progress::default());
         let bound = handle.bound();
         let needs_member = !(seeds.is_empty() && hosts.is_empty());
@@ -189,7 +189,7 @@ async fn observe(handle: Handle<Node>, mut events: Events<Node>, progress: watch
             }
             PartEvent::Members(swim::Event::WrongRing { addr }) => progress.wrong_ring = Some(*addr),
             PartEvent::Members(swim::Event::IdConflict { addr }) => {
-                progress.id_taken = Some(addr.to_string())
+                progress.id_taken = Some(addr.to_string());
             }
             PartEvent::Members(swim::Event::NameConflict { name, addr, .. }) => {
                 progress.name_taken = Some((name.clone(), *addr));

@@ -89,7 +89,6 @@ impl Drop for Running {
 
 impl Node {
     /// Begins to describe a node.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -99,7 +98,7 @@ impl Node {
         let builder::Plan { name, options, seeds, hosts } = plan;
         let handle = annulus_net::spawn(machine, options)?;
         let (identity, tags_file) = (data.identity(), Mutex::new(TagsFile::new(data.path())));
-        let join = JoinWatch::start(&handle, seeds, hosts);
+        let join = JoinWatch::start(&handle, &seeds, hosts);
         tokio::spawn(known_nodes::keep(handle.clone(), data.path().map(known_nodes::KnownNodes::new)));
         let ended = handle.clone();
         tokio::spawn(async move {

@@ -171,7 +171,7 @@ impl Mailbox {
             Ok(Ok(())) => {}
             // Then they are shown again after a restart, which loses nothing.
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the mailbox cannot forget read messages; check the disk")
+                tracing::warn!(%error, "the mailbox cannot forget read messages; check the disk");
             }
             Err(error) => tracing::error!(%error, "the mailbox failed"),
         }

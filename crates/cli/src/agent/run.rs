@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use annulus::core::jitterbug::{self, DropReason};
+use annulus::core::jitterbug::{self, DropReason, HostId};
 use annulus::core::node::{Node, PartEvent};
 use annulus::core::swim::UserEvent;
 use annulus::core::{Bound, Id, Service, pastry, swim};
@@ -195,7 +195,7 @@ fn warn_of(event: &PartEvent) {
         }
         PartEvent::Token(jitterbug::Event::TokenRefused { from, host_id }) => tracing::warn!(
             %from,
-            host_id = host_id.map(|host_id| host_id.number()),
+            host_id = host_id.map(HostId::number),
             "a token from this node was refused, because its data cannot be read: the node runs another application; set \
              token.data = \"opaque\" on all agents of the ring, or stop that node"
         ),

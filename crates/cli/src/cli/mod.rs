@@ -49,6 +49,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "a process parses one verb")]
 enum Verb {
     Agent(agent::AgentVerb),
     Info(info::Info),

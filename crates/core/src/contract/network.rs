@@ -78,6 +78,9 @@ struct Pipe {
     last: Instant,
 }
 
+/// Says whether a datagram from one node to another is dropped.
+type DropIf = Box<dyn FnMut(usize, usize, &[u8]) -> bool>;
+
 /// Nodes and the network between them. Time passes only in [`run`](Self::run).
 pub struct Network<M: Machine> {
     /// The nodes in the order they were added.
@@ -89,7 +92,7 @@ pub struct Network<M: Machine> {
     requests: u64,
     cut: BTreeSet<(usize, usize)>,
     latency: Box<dyn FnMut(usize, usize) -> Duration>,
-    drop_if: Box<dyn FnMut(usize, usize, &[u8]) -> bool>,
+    drop_if: DropIf,
 }
 
 impl<M: Machine> Default for Network<M> {
@@ -263,7 +266,7 @@ impl<M: Machine> Network<M> {
         match input {
             Input::Wake => {
                 if self.nodes[index].machine.poll_timeout().is_some_and(|(at, _)| at <= self.now) {
-                    self.call(index, |machine, now, out| machine.handle_timeout(now, out));
+                    self.call(index, M::handle_timeout);
                 }
             }
             Input::Datagram { socket, from, bytes } => self.call(index, |machine, now, out| {
@@ -353,8 +356,8 @@ impl<M: Machine> Network<M> {
         let mut queue = core::mem::take(&mut self.nodes[index].queue);
         while let Some(action) = queue.next() {
             match action {
-                Action::Send { to, bytes, socket } => self.datagram(index, socket, to, &bytes),
-                Action::Broadcast { bytes, socket } => self.broadcast(index, socket, &bytes),
+                Action::Send { to, bytes, socket } => self.datagram(index, socket, to, bytes),
+                Action::Broadcast { bytes, socket } => self.broadcast(index, socket, bytes),
                 Action::Open { stream, to, .. } => self.open((index, stream), to),
                 Action::Write { stream, bytes } => self.write((index, stream), &bytes),
                 Action::Read { stream, credit } => {

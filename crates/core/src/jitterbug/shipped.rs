@@ -7,6 +7,7 @@ use super::opaque::Opaque;
 use super::own_application::OwnApplication;
 
 /// See the module.
+#[expect(clippy::large_enum_variant, reason = "a machine has one of them")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shipped {
     /// Counts, fences, values and the graph.

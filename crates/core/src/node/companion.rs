@@ -464,15 +464,18 @@ const FIRST: u64 = 1 << 62;
 /// The most events and replies on their way to companions; further events go to the application only.
 const WAITING_MAX: usize = 4096;
 
+/// A companion, and the function that says which events it hears.
+type Listener = (Service, fn(&Event) -> Hearing);
+
 /// Events on their way to companions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Heard {
-    listeners: Vec<(Service, fn(&Event) -> Hearing)>,
+    listeners: Vec<Listener>,
     waiting: VecDeque<(Service, Event)>,
 }
 
 impl Heard {
-    pub(super) fn new(listeners: Vec<(Service, fn(&Event) -> Hearing)>) -> Self {
+    pub(super) fn new(listeners: Vec<Listener>) -> Self {
         Self { listeners, waiting: VecDeque::new() }
     }
 

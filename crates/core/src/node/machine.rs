@@ -297,7 +297,7 @@ impl Node {
         match (find(&mut self.parts, service), command) {
             (Some(Part::Ping(machine)), PartCommand::Ping(command)) => give!(Ping, machine, command),
             (Some(Part::Members(machine)), PartCommand::Members(command)) => {
-                give!(Members, machine, command)
+                give!(Members, machine, command);
             }
             (Some(Part::Token(machine)), PartCommand::Token(command)) => give!(Token, machine, command),
             (Some(Part::Route(machine)), PartCommand::Route(command)) => give!(Route, machine, command),

@@ -259,9 +259,9 @@ impl<L> Connection<L> {
         let kept_since = (expects == Expects::Nothing).then_some(now);
         let queued = Queued { bytes: message.to_vec(), kept_since };
         if is_small {
-            self.small.push_back(queued)
+            self.small.push_back(queued);
         } else {
-            self.large.push_back(queued)
+            self.large.push_back(queued);
         }
         self.pump(out);
         starts

@@ -475,9 +475,9 @@ impl<L: PartialEq> Pool<L> {
         }
         self.connections.insert(next);
         if pauses {
-            self.schedule(now, stream)
+            self.schedule(now, stream);
         } else {
-            self.connect(now, stream, out)
+            self.connect(now, stream, out);
         }
         Some(lost)
     }

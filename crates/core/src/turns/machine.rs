@@ -268,7 +268,7 @@ impl Turns {
             self.effects.event(Event::LeaseSeen { nonce, from, lease });
         }
         if changed {
-            self.with_asker(now, |asker, cx| asker.wake(cx));
+            self.with_asker(now, Asker::wake);
         }
         Ok(())
     }
@@ -503,7 +503,7 @@ impl Machine for Turns {
             Command::Keep(turn) => self.with_asker(now, |asker, cx| asker.keep(cx, request, turn)),
             Command::Check(turn) => self.with_asker(now, |asker, cx| asker.check(cx, request, turn)),
             Command::Release(turn) => {
-                self.with_asker(now, |asker, cx| asker.release(cx, Some(request), turn))
+                self.with_asker(now, |asker, cx| asker.release(cx, Some(request), turn));
             }
             Command::Resume(resume) => self.with_asker(now, |asker, cx| asker.resume(cx, request, resume)),
             Command::Query(name) => self.on_query(now.mono, request, &name),
@@ -524,11 +524,11 @@ impl Machine for Turns {
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
         if self.life == Life::Running {
             let changed = self.membership.known().is_none();
-            self.with_membership(now, |membership, cx| membership.poll(cx));
+            self.with_membership(now, Membership::poll);
             if changed && self.membership.known().is_some() {
-                self.with_asker(now, |asker, cx| asker.wake(cx));
+                self.with_asker(now, Asker::wake);
             }
-            self.with_asker(now, |asker, cx| asker.poll(cx));
+            self.with_asker(now, Asker::poll);
             for call in self.voter.poll(now.mono) {
                 self.call_waiter(call);
             }
@@ -538,7 +538,7 @@ impl Machine for Turns {
 
     fn handle_stop(&mut self, now: Now, out: Out<'_, '_>) {
         if self.life == Life::Running {
-            self.with_asker(now, |asker, cx| asker.stop(cx));
+            self.with_asker(now, Asker::stop);
             if let Some(snapshot) = self.snapshot(now) {
                 self.effects.write(Write::Snapshot(snapshot));
             }

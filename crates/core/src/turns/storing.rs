@@ -1,6 +1,7 @@
 //! The machine's disk: what it begins with, and what follows from a write (TU-11, TU-19).
 
 use super::Event;
+use super::asker::Asker;
 use super::disk::{Found, Write};
 use super::machine::{Life, Turns};
 use super::message::Standing;
@@ -74,7 +75,7 @@ impl Turns {
                     self.voter.raise_floor(floor);
                     self.reserve_bound(floor);
                 }
-                self.with_asker(now, |asker, cx| asker.wake(cx));
+                self.with_asker(now, Asker::wake);
             }
             Write::EraseSnapshot => {
                 if let Some(found) = self.found.take() {

@@ -356,7 +356,7 @@ impl Mesh {
             }
             Pending::Close { letter, number } => delivery.on_closed(cx, letter, number, fault.is_none()),
             Pending::Cancel { request, number } => {
-                super::commands::on_cancelled(cx, delivery, request, number, fault)
+                super::commands::on_cancelled(cx, delivery, request, number, fault);
             }
             Pending::Promise(entry) => cx.forward.on_promised(low, entry, fault.is_none()),
             Pending::Resend { entry, key, is_new } => {
@@ -529,16 +529,17 @@ impl Machine for Mesh {
     ) -> Result<(), Refusal> {
         let is_loading = self.is_loading();
         let Parts { cx, peering, .. } = &mut self.parts(now, out);
-        let result = match event {
-            StreamEvent::Accepted { .. } if is_loading => Ok(cx.low.out.abort(stream)),
-            StreamEvent::Accepted { from, .. } => Ok(peering.accepted(cx, stream, from)),
-            StreamEvent::Connected { .. } => Ok(peering.connected(cx, stream)),
-            StreamEvent::Data(data) => self.on_data(now, stream, data, out),
-            StreamEvent::Sent { bytes, .. } => Ok(cx.forward.on_sent(&mut cx.low, stream, bytes)),
-            StreamEvent::Confirmed { bytes } => Ok(cx.forward.on_confirmed(&mut cx.low, stream, bytes)),
-            StreamEvent::Finished => Ok(peering.finished(cx, stream)),
-            StreamEvent::Closed(_) => Ok(peering.closed(cx, stream)),
-        };
+        let mut result = Ok(());
+        match event {
+            StreamEvent::Accepted { .. } if is_loading => cx.low.out.abort(stream),
+            StreamEvent::Accepted { from, .. } => peering.accepted(cx, stream, from),
+            StreamEvent::Connected { .. } => peering.connected(cx, stream),
+            StreamEvent::Data(data) => result = self.on_data(now, stream, data, out),
+            StreamEvent::Sent { bytes, .. } => cx.forward.on_sent(&mut cx.low, stream, bytes),
+            StreamEvent::Confirmed { bytes } => cx.forward.on_confirmed(&mut cx.low, stream, bytes),
+            StreamEvent::Finished => peering.finished(cx, stream),
+            StreamEvent::Closed(_) => peering.closed(cx, stream),
+        }
         self.after_input(now);
         result
     }

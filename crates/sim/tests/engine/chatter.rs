@@ -226,7 +226,7 @@ fn chat(seed: u64, ends: &mut Ends) -> (String, Stats) {
     const HOSTS: u8 = 4;
     let peers: Vec<SocketAddr> = (1..=HOSTS + 1).map(|n| SocketAddr::from(([10, 0, 0, n], 80))).collect();
     let mut rng = Rng::from_number(seed, 77);
-    let all = seed % 2 == 0;
+    let all = seed.is_multiple_of(2);
     let mut conditions = if all { Conditions::all_faults(&mut rng) } else { Conditions::swarm(&mut rng) };
     let buffers = [100, 1_000, 10_000, 65_536];
     conditions.config.stream.send_buffer_bytes = *rng.pick(&buffers).unwrap();

@@ -232,12 +232,14 @@ struct LeftAnswer {
     guarantee: &'static str,
 }
 
-fn left(reply: turns::Reply) -> Result<Json<LeftAnswer>, ApiError> {
+fn left(reply: &turns::Reply) -> Result<Json<LeftAnswer>, ApiError> {
     match reply {
-        turns::Reply::Kept { left_micros, deadline_micros } => {
-            Ok(Json(LeftAnswer { left_ms: left_micros / 1000, deadline_micros, guarantee: "exclusive" }))
-        }
-        turns::Reply::Lost(reason) => Err(gone(reason)),
+        turns::Reply::Kept { left_micros, deadline_micros } => Ok(Json(LeftAnswer {
+            left_ms: left_micros / 1000,
+            deadline_micros: *deadline_micros,
+            guarantee: "exclusive",
+        })),
+        turns::Reply::Lost(reason) => Err(gone(*reason)),
         _ => Err(ApiError::stopping()),
     }
 }
@@ -251,7 +253,7 @@ fn left(reply: turns::Reply) -> Result<Json<LeftAnswer>, ApiError> {
     (status = 410, description = "It is over, and why.", body = ErrorBody),
 ))]
 async fn keep(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<LeftAnswer>, ApiError> {
-    left(ask(&api, turns::Command::Keep(turn_id(&turn)?)).await?)
+    left(&ask(&api, turns::Command::Keep(turn_id(&turn)?)).await?)
 }
 
 /// How much is left of a turn; this does not keep it.
@@ -263,7 +265,7 @@ async fn keep(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<Lef
     (status = 410, description = "It is over, and why.", body = ErrorBody),
 ))]
 async fn check(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<LeftAnswer>, ApiError> {
-    left(ask(&api, turns::Command::Check(turn_id(&turn)?)).await?)
+    left(&ask(&api, turns::Command::Check(turn_id(&turn)?)).await?)
 }
 
 /// Wait until a turn is over; the answer is why.
@@ -357,7 +359,7 @@ async fn voters(State(api): State<Api>) -> Result<Json<Box<Status>>, ApiError> {
     (status = 409, description = "This agent is no voter.", body = ErrorBody),
 ))]
 async fn renew(State(api): State<Api>) -> Result<Json<TurnsDone>, ApiError> {
-    operated(ask(&api, turns::Command::Renew).await?)
+    operated(&ask(&api, turns::Command::Renew).await?)
 }
 
 /// The word of an operator.
@@ -387,10 +389,10 @@ async fn refound(
             "end all commands under turns on all machines, then say ended_everywhere",
         ));
     }
-    operated(ask(&api, turns::Command::Refound).await?)
+    operated(&ask(&api, turns::Command::Refound).await?)
 }
 
-fn operated(reply: turns::Reply) -> Result<Json<TurnsDone>, ApiError> {
+fn operated(reply: &turns::Reply) -> Result<Json<TurnsDone>, ApiError> {
     match reply {
         turns::Reply::Done => Ok(Json(TurnsDone { done: true })),
         turns::Reply::NotVoter => Err(ApiError::new(

@@ -241,7 +241,7 @@ fn maintain_leaf_set(cx: &mut Cx<'_, '_>) {
             let nearest = SIDES.map(|side| cx.tables().leaf_set().nearest(side));
             nearest.into_iter().flatten().for_each(|id| cx.probe(id));
         }
-        Liveness::Members => probe_unwatched(cx, |leaf_set, id| leaf_set.contains(id)),
+        Liveness::Members => probe_unwatched(cx, LeafSet::contains),
     }
     let tables = cx.tables();
     let is_unaware = |id: &Id| tables.peer(*id).is_some_and(|peer| !peer.knows_us);

@@ -1,8 +1,8 @@
 //! Messages of applications: N-1, N-6 … N-9, N-15, and what becomes of a message when nodes fail.
 
 use core::time::Duration;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::group::{Group, addr};
 use super::*;
@@ -102,11 +102,14 @@ fn n_7_deliver_happens_once_and_at_the_owner() {
     assert_eq!(delivered(&group), [(owner, b"hi".to_vec())]);
 }
 
+#[expect(clippy::disallowed_types, reason = "an application is shared by threads in real life")]
+type Errors = std::sync::Mutex<Vec<ForwardError>>;
+
 /// An application that makes one decision at one node, counts how often it was asked and notes the errors it got.
 struct Judge {
     decision: Forward,
     asked: AtomicUsize,
-    errors: Mutex<Vec<ForwardError>>,
+    errors: Errors,
     armed: bool,
     /// Only the first time.
     first_only: bool,
@@ -137,7 +140,7 @@ fn judged_ring(armed: usize, decision: &Forward) -> (Group, Vec<Arc<Judge>>) {
         let judge = Arc::new(Judge {
             decision: decision.clone(),
             asked: AtomicUsize::new(0),
-            errors: Mutex::default(),
+            errors: Errors::default(),
             armed: index == armed,
             first_only: matches!(decision, Forward::Change { next: Some(_), .. }),
         });

@@ -93,11 +93,11 @@ fn pl_7_a_connect_that_does_not_stand_is_begun_again_with_a_longer_timeout() {
             driver.ask(2, b"more").unwrap();
         }
         waits.push(driver.now.since(since).as_millis());
-        let opened = driver.did().into_iter().filter_map(|did| match did {
+        let mut opened = driver.did().into_iter().filter_map(|did| match did {
             Did::Open(stream, _) => Some(stream),
             _ => None,
         });
-        stream = opened.last().expect("the next connect begins at once");
+        stream = opened.next_back().expect("the next connect begins at once");
     }
     assert_eq!(waits, [200, 400, 800, 1600, 2000, 2000]);
 }

@@ -19,7 +19,7 @@ pub(super) fn live(seed: u64, drift: f64, fault: Option<Fault>, crashes: bool) -
     let askers = 2 + draw.index(2);
     let mut world = World::new(3, askers, seed, |_, config| config.fault = fault);
     for node in 0..3 + askers {
-        let extreme = seed % 2 == 0;
+        let extreme = seed.is_multiple_of(2);
         let rate = if extreme { [-1.0, 1.0][draw.index(2)] } else { draw.unit() * 2.0 - 1.0 };
         // A clock that changes its rate here also jumps, but it must not go back.
         world.set_rate(node, 1.0 + drift * rate);

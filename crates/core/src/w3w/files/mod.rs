@@ -407,7 +407,7 @@ impl Files {
     pub(super) fn schedule(&mut self, cx: &mut Cx<'_, '_>) {
         match self.deadline(cx.low.env.config.expiry, cx.low.env.config.keep) {
             Some(at) if !cx.low.env.is_stopping => {
-                cx.low.env.timers.set(Timer::Files, at.max(cx.low.now.mono))
+                cx.low.env.timers.set(Timer::Files, at.max(cx.low.now.mono));
             }
             _ => drop(cx.low.env.timers.cancel(Timer::Files)),
         }

@@ -105,9 +105,10 @@ impl Forward {
         while !self.queue.has_room(size) {
             low.env.counters.queue_dropped += 1;
             let Some(oldest) = self.queue.oldest_droppable() else {
-                return if is_promised {
-                    self.refuse(low, from, seen)
-                };
+                if is_promised {
+                    self.refuse(low, from, seen);
+                }
+                return;
             };
             self.drop_entry(low, oldest);
         }

@@ -71,7 +71,7 @@ impl Forward {
             self.route(low, id);
         }
         let idle = self.queue.own_entries().filter(|entry| entry.is_idle());
-        let next = idle.filter_map(|entry| entry.retransmit()).map(|next| next.at).min();
+        let next = idle.filter_map(Entry::retransmit).map(|next| next.at).min();
         if let Some(at) = next {
             low.env.timers.set_earlier(Timer::Retransmit, at);
         }
@@ -133,7 +133,7 @@ impl Forward {
         low.blocks.pin(key);
         low.blocks.unpin(old_key);
         low.env.counters.letters_resent += 1;
-        let Some(record) = self.queue.get(id).map(|entry| entry.record()) else { return };
+        let Some(record) = self.queue.get(id).map(Entry::record) else { return };
         let sent = low.mailboxes.change_key(number, key);
         let op = low.disk.begin(Pending::Resend { entry: id, key, is_new });
         low.out.batch(op, true, |batch| {

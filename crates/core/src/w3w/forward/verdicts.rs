@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::queue::{Block, Progress};
+use super::queue::{Block, Entry, Progress};
 use super::{Forward, Pending};
 use crate::tag::StreamId;
 use crate::w3w::env::Low;
@@ -50,7 +50,7 @@ impl Forward {
 
     /// Syncs the record of an entry, and with it everything that was written before: its block.
     pub(super) fn sync_record(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
-        let Some(record) = self.queue.get(id).map(|entry| entry.record()) else { return };
+        let Some(record) = self.queue.get(id).map(Entry::record) else { return };
         let op = low.disk.begin(Pending::Promise(id));
         low.out.put(op, QUEUE, &id.to_be_bytes(), &record.to_bytes(), true);
     }
@@ -163,7 +163,7 @@ impl Forward {
             low.env.counters.peers_full += 1;
         }
         self.route(low, id);
-        if self.queue.get(id).is_some_and(|entry| entry.is_idle()) {
+        if self.queue.get(id).is_some_and(Entry::is_idle) {
             self.queue.unload(&mut low.env.memory, id);
         }
     }

@@ -109,12 +109,11 @@ impl Peering {
     /// MA-53: the third frame that is no message ends the connection.
     fn bad_frame(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         cx.low.env.counters.malformed_frames += 1;
-        if let Some(link) = cx.low.links.get_mut(stream) {
-            if link.count_malformed() >= MALFORMED_MAX {
-                cx.low.env.counters.connections_refused += 1;
-                cx.low.out.abort(stream);
-                self.del_route(cx, stream, Leave::Malformed);
-            }
+        let link = cx.low.links.get_mut(stream);
+        if link.is_some_and(|link| link.count_malformed() >= MALFORMED_MAX) {
+            cx.low.env.counters.connections_refused += 1;
+            cx.low.out.abort(stream);
+            self.del_route(cx, stream, Leave::Malformed);
         }
     }
 

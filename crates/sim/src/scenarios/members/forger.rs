@@ -115,7 +115,7 @@ impl Forger {
             let message = self.message(swim, head.from, target, contents.borrow());
             encode(&message, &mut writer);
         }
-        let _ = out.send(UDP, addr_of(target), &bytes);
+        out.send(UDP, addr_of(target), &bytes);
     }
 
     /// One lie of the kind that is wanted.
@@ -292,7 +292,7 @@ impl Machine for Actor {
                 let (to, bytes) = flood.next();
                 mute.traffic.sent += 1;
                 mute.traffic.sent_bytes += bytes.len() as u64;
-                let _ = out.send(UDP, to, &bytes);
+                out.send(UDP, to, &bytes);
             }
             _ => {}
         }

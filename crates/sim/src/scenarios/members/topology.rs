@@ -28,7 +28,7 @@ impl Places {
         let first = (id.number() >> 96) as u32;
         match (self, latency) {
             (Self::ById, Latency::Clusters { count, .. }) => {
-                Some([(u64::from(first) * u64::from(count) >> 32) as f64, 0.0, 0.0])
+                Some([((u64::from(first) * u64::from(count)) >> 32) as f64, 0.0, 0.0])
             }
             (Self::ById, Latency::Plane { .. }) => {
                 // Every second bit of the id is of x, the others are of y (Morton's order).

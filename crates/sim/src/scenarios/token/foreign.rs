@@ -22,6 +22,7 @@ const MAGIC: &[u8] = b"\xac\xed\x00\x05";
 const FOREIGN: u32 = 3;
 
 /// An application of one of the two kinds.
+#[expect(clippy::large_enum_variant, reason = "a test has four of them")]
 enum App {
     Ours(Shipped),
     /// Its tenures, and the data as it last passed it on.
