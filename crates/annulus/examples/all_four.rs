@@ -60,7 +60,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     turn.release().await;
 
-    // Blue goes away. A letter to it waits, and arrives when it is back.
+    // Blue stops. A letter to it waits, and arrives after the restart.
     drop((token, servers.pop()));
     blue.stop().await;
     let sent = green.mesh().ok_or("green runs mesh")?.send("blue", "see you at eight").await?;

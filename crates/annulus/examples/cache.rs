@@ -1,5 +1,5 @@
-//! A cache that is spread over the nodes of a group: the owner of a key keeps its value, and a change of the leaf set tells
-//! a node that it may own other keys. Run it with `cargo run -p annulus --example cache`.
+//! A cache that is spread over the nodes of a group: the owner of a key stores its value. After a change of the leaf set
+//! a node may own other keys. Run it with `cargo run -p annulus --example cache`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -1,4 +1,4 @@
-//! A chat without a server: a line to somebody who is away waits on the disk of its sender. Run it with
+//! A chat without a server: a line to an offline node waits on the disk of its sender. Run it with
 //! `cargo run -p annulus --example chat`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

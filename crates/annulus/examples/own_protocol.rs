@@ -1,7 +1,7 @@
-//! An own protocol beside the services: it greets every member that joins, on a socket of its own.
+//! An own protocol beside the services: it sends a greeting to every member that joins, from its own socket.
 //!
-//! The machine hears of members through the node, asks `members` where they are, and gets the reply. The simulator runs the
-//! same machine. Run it with `cargo run -p annulus --example own_protocol`.
+//! The machine gets the events of `members` through the node, and requests the addresses of new members. The simulator
+//! runs the same machine. Run it with `cargo run -p annulus --example own_protocol`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

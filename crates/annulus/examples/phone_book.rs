@@ -1,4 +1,4 @@
-//! A phone book that nobody keeps: every name is looked up at the node that owns it. Run it with
+//! A phone book without a server: every name is looked up at the node that owns it. Run it with
 //! `cargo run --example phone_book`.
 //!
 //! Five nodes on loopback addresses form a ring. An entry is a message to the owner of the name, a look-up a question to
@@ -70,7 +70,7 @@ async fn keep(mut inbox: Inbox) {
         } else {
             message.refuse("not an entry").await
         };
-        // The sender may have given up.
+        // The sender may have timed out.
         drop(settled);
     }
 }

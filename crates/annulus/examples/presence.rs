@@ -1,4 +1,4 @@
-//! A presence board: who is in, what they do, and since when they are gone. Run it with
+//! A presence board: which members are present, their status, and since when the others are gone. Run it with
 //! `cargo run -p annulus --example presence`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

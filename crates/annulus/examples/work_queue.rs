@@ -1,5 +1,5 @@
 //! A work queue without a broker: every job goes to the node that owns its key, so that jobs of one customer meet at one
-//! node. A job that was told as delivered was worked on. Run it with `cargo run -p annulus --example work_queue`.
+//! node. A job that is reported as delivered was processed. Run it with `cargo run -p annulus --example work_queue`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

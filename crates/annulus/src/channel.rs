@@ -1,4 +1,4 @@
-//! A channel to one service: to a machine that runs alone, or to a part of a node. A handle cannot tell them apart.
+//! A channel to one service: to a machine that runs alone, or to a part of a node. A handle works with either.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -105,7 +105,7 @@ impl<M: ServiceMachine> Channel<M> {
         }
     }
 
-    /// Gives a command whose reply nobody waits for. It works in `drop`: if too many commands wait, a task waits with it.
+    /// Gives a command and ignores its reply. It works in `drop`: if too many commands wait, a task waits with it.
     pub(crate) fn tell(&self, command: M::Command) {
         match self {
             Self::Alone(handle) => tell(handle, command),
@@ -247,14 +247,14 @@ impl<M: ServiceMachine> Stream for ServiceEvents<M> {
 /// An event of one service; it dereferences to the machine's event.
 #[derive(Clone, Debug)]
 pub enum ServiceEvent<M: ServiceMachine> {
-    /// Of a machine that runs alone.
+    /// The event of a machine that runs alone.
     Alone(Arc<M::Event>),
-    /// Of a part of a node.
+    /// The event of a part of a node.
     Within(Arc<node::Event>),
 }
 
 impl<M: ServiceMachine> ServiceEvent<M> {
-    /// The machine's event; it is copied only if somebody else has it too.
+    /// The machine's event; it is cloned only if another subscriber holds it too.
     #[must_use]
     pub fn into_inner(self) -> M::Event {
         match self {

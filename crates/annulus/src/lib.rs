@@ -1,4 +1,4 @@
-//! Know who is alive, find who owns a key, take turns and reach each other, with no server.
+//! Membership, routing by key, exclusive turns and store-and-forward messages for a group of nodes, without a server.
 //!
 //! # Simulate your own application
 //!
@@ -75,11 +75,11 @@
 //!
 //! | handle | for |
 //! |---|---|
-//! | [`Node::members`]: [`MemberList`] | who is there, what happens to them, what is said to all or to one |
+//! | [`Node::members`]: [`MemberList`] | the members, their changes, broadcasts, messages to one member |
 //! | [`Node::route`]: [`Router`] | the owner of a key: send to it, ask it, serve as it |
 //! | [`Node::token`]: [`Token`] | turns in the order of a ring, and values that travel with the token |
 //! | [`Node::locks`]: [`Locks`] | named locks that a majority of voters grants, with fences |
-//! | [`Node::mesh`]: [`Mesh`] | messages and files to nodes that may be away |
+//! | [`Node::mesh`]: [`Mesh`] | messages and files to nodes that may be offline |
 //! | [`Node::companion`]: [`CompanionHandle`] | a protocol of your own beside them |
 //!
 //! [`MemberList`], [`Router`] and [`Locks`] can also run alone. The examples each solve something: `work_queue`, `cron`,

@@ -53,7 +53,7 @@ pub enum LocksError {
     /// Another turn of the name is in force.
     #[error("the name is not free; wait longer, or try again")]
     NotFree {
-        /// The node that has it, if a voter said so.
+        /// The holder, if a voter named it.
         by: Option<Id>,
         /// How long its lease lasts if it is not renewed.
         left: Option<Duration>,
@@ -232,7 +232,7 @@ async fn watch_turn(
     }
 }
 
-/// The end of a turn's validity, counted from when it was asked (TU-34).
+/// The end of a turn's validity, counted from the time of the request (TU-34).
 async fn ends_of(channel: &Channel<Turns>, turn: TurnId) -> Result<Instant, LocksError> {
     let asked = monotonic();
     match channel.command(Command::Check(turn)).await? {

@@ -1,4 +1,4 @@
-//! Members as applications see them, and the stream of what happens to them.
+//! Members as applications see them, and the stream of their changes.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -21,21 +21,21 @@ use crate::member_list::MemberList;
 pub struct Member {
     /// Its id.
     pub id: Id,
-    /// Its name; the first digits of its id if it tells none.
+    /// Its name; the first digits of its id if it has none.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub addr: Option<SocketAddr>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
-    /// Where its other services listen.
+    /// The addresses of its other services.
     pub services: Services,
-    /// Whether it lives.
+    /// Alive, suspect, dead or left.
     pub state: State,
     /// The round-trip time to it, if it was measured.
     pub rtt: Option<Duration>,
     /// Since when it is dead or has left.
     pub since: Option<SystemTime>,
-    /// Whether it is the node that was asked.
+    /// Whether it is this node itself.
     pub is_self: bool,
 }
 
@@ -67,19 +67,19 @@ impl From<MemberStatus> for Member {
 )]
 #[non_exhaustive]
 pub enum MemberEvent {
-    /// It is there: new, or back.
+    /// It joined or rejoined.
     Joined(Member),
     /// It has another address or other tags.
     Updated(Member),
     /// A probe of it failed.
     Suspected(Member),
-    /// It contradicted a suspicion.
+    /// It refuted a suspicion.
     Recovered(Member),
-    /// It did not contradict in time.
+    /// It did not refute in time.
     Died(Member),
-    /// It said goodbye.
+    /// It left the group.
     Left(Member),
-    /// Its application says something to everybody.
+    /// Its application broadcast a message.
     Said {
         /// The member.
         by: Member,
@@ -144,7 +144,7 @@ impl std::fmt::Debug for MemberEvents {
     }
 }
 
-/// The event with its member; `None` if it is about none, or about one that is forgotten by now.
+/// The event with its member; `None` if the event concerns no member, or one that is no longer known.
 async fn resolve(list: MemberList, event: Event) -> Option<MemberEvent> {
     let member = async |id| list.by_id(id).await.ok().flatten();
     Some(match event {

@@ -1,4 +1,4 @@
-//! Who is alive, for applications: a member of a group on real sockets.
+//! Membership for applications: a member of a group on real sockets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::tags_file::TagChanges;
 
 /// A member of a group: it lists the other members and broadcasts to them.
 ///
-/// It is cheap to clone. When the last clone is dropped the node says goodbye to the group and ends.
+/// It is cheap to clone. When the last clone is dropped the node leaves the group and ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,17 +38,17 @@ use crate::tags_file::TagChanges;
 /// let (red, blue) = (node("127.0.0.1:0", 1)?, node("127.0.0.2:0", 2)?);
 /// let mut events = red.events();
 ///
-/// // Any member will do: the others are heard of soon after.
+/// // Join through any member; its table names the others.
 /// blue.join(&[red.addr()]).await?;
 /// while !matches!(events.next().await.as_deref(), Some(Event::MemberJoined { .. })) {}
 /// assert_eq!(red.member_count().await?, 2);
 /// assert_eq!(red.members().await?.len(), 2);
 ///
-/// // What one member tells, the application of every other hears.
+/// // A broadcast reaches the application of every other member.
 /// blue.broadcast("hello").await?;
 /// while !matches!(events.next().await.as_deref(), Some(Event::UserReceived { data, .. }) if data == b"hello") {}
 ///
-/// // Who leaves is not missed.
+/// // A member that leaves is not suspected.
 /// blue.leave(Some(Duration::from_secs(10))).await?;
 /// while !matches!(events.next().await.as_deref(), Some(Event::MemberLeft { .. })) {}
 /// blue.stop().await;
@@ -265,7 +265,7 @@ impl MemberList {
     /// Broadcasts the state of this node. Returns when it was sent to a first member (S-134). `None` is no timeout.
     ///
     /// # Errors
-    /// If nobody could be told in time, or the node has ended or does not detect.
+    /// If no member received it before the timeout, the node has ended, or its failure detector is paused.
     pub async fn update(&self, timeout: Option<Duration>) -> Result<(), MembersError> {
         self.done(Command::Update { timeout }).await
     }
@@ -275,7 +275,7 @@ impl MemberList {
     /// [`Event::JoinFailed`](annulus_core::swim::Event::JoinFailed).
     ///
     /// # Errors
-    /// If none of the addresses can be joined, or the node has ended or does not detect.
+    /// If none of the addresses can be joined, the node has ended, or its failure detector is paused.
     pub async fn join(&self, addrs: &[SocketAddr]) -> Result<usize, MembersError> {
         match self.ask(Command::Join { addrs: addrs.to_vec() }).await? {
             Reply::Joining { addrs } => Ok(addrs),
@@ -286,7 +286,7 @@ impl MemberList {
     /// Leaves the group. Returns when a first member was sent the notice (S-136). `None` is no timeout.
     ///
     /// # Errors
-    /// If nobody could be told in time, or the node has ended or does not detect.
+    /// If no member received it before the timeout, the node has ended, or its failure detector is paused.
     pub async fn leave(&self, timeout: Option<Duration>) -> Result<(), MembersError> {
         self.done(Command::Leave { timeout }).await
     }
@@ -337,32 +337,32 @@ impl MemberList {
         self.done(Command::Stop).await
     }
 
-    /// Detects failures again (S-132).
+    /// Resumes the failure detector (S-132).
     ///
     /// # Errors
-    /// If it does already, or the node has ended.
+    /// If the detector runs already, or the node has ended.
     pub async fn resume(&self) -> Result<(), MembersError> {
         self.done(Command::Start).await
     }
 
-    /// Ends the node in good order: it says goodbye, unless the configuration says otherwise, and its port is free.
+    /// Stops the node: it leaves the group, unless the configuration says otherwise, and frees its port.
     pub async fn stop(&self) -> Ended {
         self.channel.stop().await
     }
 
-    /// Subscribes to what happens from here on (S-125).
+    /// Subscribes to events from here on (S-125).
     #[must_use]
     pub fn events(&self) -> ServiceEvents<Swim> {
         self.channel.events()
     }
 
-    /// Where this node really listens.
+    /// The bound address of this node.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What driver and machine have counted so far.
+    /// The counters of driver and machine.
     ///
     /// # Errors
     /// If the node has ended.
@@ -416,7 +416,7 @@ pub enum MembersError {
     /// None of the addresses can be joined.
     #[error("there is no address to join: they are this node's own, or already being joined")]
     NoAddress,
-    /// The node has said goodbye.
+    /// The node has left the group.
     #[error("this node has left the group: join again first")]
     HasLeft,
     /// No such member is known.
@@ -451,7 +451,7 @@ pub enum MembersError {
     /// The detector is not paused.
     #[error("the failure detector runs already")]
     Running,
-    /// The node has ended, or was told to while this waited.
+    /// The node ended before or during this call.
     #[error("the node has ended: start it again")]
     Stopped,
 }
@@ -472,7 +472,7 @@ impl From<Stopped> for MembersError {
     }
 }
 
-/// What a reply other than the one hoped for means.
+/// The error of an unexpected reply.
 fn refused(reply: &Reply) -> MembersError {
     match reply {
         Reply::TooLarge { bytes, bytes_max } => {

@@ -75,7 +75,7 @@ impl MemberMessages {
 }
 
 impl MemberMessage {
-    /// The application has it: its sender learns so.
+    /// Accepts the message: its sender gets the acknowledgement.
     ///
     /// # Errors
     /// If the sender waits no longer.
@@ -97,7 +97,7 @@ impl MemberList {
         sent.map(drop).map_err(MembersError::not_delivered)
     }
 
-    /// Receives the messages of other members from here on. While nobody receives, senders learn that nobody does.
+    /// Receives the messages of other members from here on. Without a receiver, senders get an error.
     ///
     /// # Errors
     /// [`MembersError::NeedsRoute`] if this node does not run `route`.

@@ -1,4 +1,4 @@
-//! Messages to nodes that may be away, for applications.
+//! Messages to nodes that may be offline, for applications.
 
 mod error;
 mod file;
@@ -64,8 +64,8 @@ impl Mesh {
         Self { channel }
     }
 
-    /// Sends bytes to a node that may be away. Returns when they are on the disk of this node; [`Sent::delivered`] waits
-    /// for the recipient's receipt.
+    /// Sends bytes to a node that may be offline. Returns when they are on the disk of this node; [`Sent::delivered`]
+    /// waits for the recipient's receipt.
     ///
     /// # Errors
     /// [`MeshError`] says why nothing was sent.
@@ -299,7 +299,8 @@ impl Sent {
         Ok(self.mesh.line(self.number).await?.state)
     }
 
-    /// Waits until the recipient has it on its disk and has said so. This node may restart in between: see [`Mesh::sent`].
+    /// Waits for the receipt: the recipient has the message on its disk. This node may restart in between: see
+    /// [`Mesh::sent`].
     ///
     /// # Errors
     /// [`MeshError::NotDelivered`] with the state, once nothing more can become known.

@@ -1,4 +1,4 @@
-//! Who owns a key, and messages to it, for applications: a node of a Pastry ring on real sockets.
+//! Routing by key for applications: a node of a Pastry ring on real sockets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::start;
 
 /// A node of a Pastry ring: it routes messages to the owners of keys, and owns keys itself.
 ///
-/// It is cheap to clone. When the last clone is dropped the node says goodbye to the ring and ends.
+/// It is cheap to clone. When the last clone is dropped the node leaves the ring and ends.
 ///
 /// ```
 /// use annulus::core::Id;
@@ -37,12 +37,12 @@ use crate::start;
 ///     let config = Config { id: Id::new(id), bind: address.parse()?, seeds, ..Config::default() };
 ///     Ok(Router::start(config, Options::default())?)
 /// };
-/// // The first of a ring needs nobody, the others need one.
+/// // The first node of a ring needs no seed, the others need one.
 /// let red = node("127.0.0.1:0", 1 << 120, vec![])?;
 /// let blue = node("127.0.0.2:0", 9 << 120, vec![red.addr()])?;
 /// blue.joined().await?;
 ///
-/// // An application takes messages: it says for each whether it has it, and may answer.
+/// // An application accepts or refuses each message, and may answer it.
 /// let app = AppName::default();
 /// let server = blue.serve(&app, Limits::default(), |request| async move {
 ///     match &request.payload[..] {
@@ -52,10 +52,9 @@ use crate::start;
 /// });
 /// let _server = server.await?;
 ///
-/// // A message arrives at the node whose id is closest to its key. "Delivered" is what the application said.
-/// let key = Id::new(8 << 120);
-/// assert_eq!(red.route(&app, key, "hello").await?.by.id, Id::new(9 << 120));
-/// assert_eq!(red.ask(&app, key, "which colour?").await?.payload, b"blue");
+/// // A message arrives at the node whose id is closest to its key. The sender gets "delivered" after the application
+/// accepted it. let key = Id::new(8 << 120); assert_eq!(red.route(&app, key, "hello").await?.by.id, Id::new(9 <<
+/// 120)); assert_eq!(red.ask(&app, key, "which colour?").await?.payload, b"blue");
 /// # Ok(()) }) }
 /// ```
 #[derive(Clone, Debug)]
@@ -137,7 +136,7 @@ impl Router {
         Self { channel, addr }
     }
 
-    /// Waits until the node has found its place: from then on it delivers.
+    /// Waits until the node is active in the ring and delivers messages.
     ///
     /// # Errors
     /// If the node has ended.
@@ -251,7 +250,7 @@ impl Router {
         Inbox::open(self.channel.clone(), app.clone()).await
     }
 
-    /// The way to a key, step by step; its owner is the last.
+    /// The path to a key, hop by hop; its owner is the last.
     ///
     /// # Errors
     /// As [`Router::route`].
@@ -304,7 +303,7 @@ impl Router {
         }
     }
 
-    /// Everything this node knows of the ring.
+    /// The tables of this node.
     ///
     /// # Errors
     /// If it has ended.
@@ -315,7 +314,7 @@ impl Router {
         }
     }
 
-    /// Joins through this address; if the node is in a ring already, the two rings become one.
+    /// Joins through this address; if the node is in a ring already, the two rings merge.
     ///
     /// # Errors
     /// If the node has ended.
@@ -344,13 +343,13 @@ impl Router {
         self.channel.events_where(|event| matches!(event, Event::ConnectionBroken { .. }))
     }
 
-    /// Where this node really listens.
+    /// The bound address of this node.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What driver and machine have counted so far.
+    /// The counters of driver and machine.
     ///
     /// # Errors
     /// If the node has ended.
@@ -358,7 +357,7 @@ impl Router {
         Ok(self.channel.counters().await?)
     }
 
-    /// Ends the node in good order: it says goodbye, and its port is free.
+    /// Stops the node: it leaves the ring and frees its port.
     pub async fn stop(&self) -> Ended {
         self.channel.stop().await
     }

@@ -35,7 +35,7 @@ pub enum StartError {
     /// The name and the tags cannot be sent to other members.
     #[error("name and tags: {0}")]
     Tags(#[from] TagsError),
-    /// `mesh` was asked for on an IPv6 address.
+    /// `mesh` is enabled on an IPv6 address.
     #[error("mesh speaks IPv4 only: bind to an IPv4 address")]
     MeshNeedsIpv4,
     /// Two parts have one tag.

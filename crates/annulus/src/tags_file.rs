@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_holds_over_what_is_configured() {
+    fn changed_tags_override_configured_ones() {
         let dir = tempfile::tempdir().unwrap();
         let file = TagsFile::new(Some(dir.path()));
         let mut changes = file.read();

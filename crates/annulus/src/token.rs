@@ -15,12 +15,12 @@ use crate::channel::{Channel, ServiceEvents};
 use crate::start;
 use crate::turn::{Claim, LostReason, Place, Turn};
 
-/// How often a hold is asked about while it is safe.
+/// The number of queries about a hold within its safe time.
 const KEEPS: u64 = 10;
 
 /// The token of a node's ring, from [`Node::token`](crate::Node::token). It is cheap to clone.
 ///
-/// Its turns are weak: two nodes can have one at once if the network splits or a machine sleeps.
+/// Its turns are weak: two nodes can have one at once if the network splits or a machine is suspended.
 /// [`Locks`](crate::Locks) gives exclusive turns.
 #[derive(Clone, Debug)]
 pub struct Token {
@@ -63,7 +63,7 @@ impl Token {
         Self { channel }
     }
 
-    /// Waits for the token and keeps it, until the [`Turn`] is dropped or `limit` is over. Dropping this future gives up
+    /// Waits for the token and keeps it, until the [`Turn`] is dropped or `limit` is over. Dropping this future releases
     /// the place in the queue at once, and the token if it came in the meantime.
     ///
     /// # Errors
@@ -192,16 +192,16 @@ impl TokenWatch {
     }
 }
 
-/// How long a hold is safe, counted from when that was asked (TU-42).
+/// The safe time of a hold, counted from the time of the query (TU-42).
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     /// The end in microseconds: no other node makes a token before it, and the limit is not over.
     ends: u64,
-    /// How often to ask.
+    /// The interval between queries.
     interval: Duration,
 }
 
-/// Asks whether a hold is in force; none if it is not.
+/// Queries whether a hold is in force; `None` if it is not.
 async fn kept(channel: &Channel<Machine>, hold: RequestId) -> Result<Option<Kept>, TokenError> {
     let asked = monotonic().as_micros();
     match channel.command(Command::Keep { hold }).await? {

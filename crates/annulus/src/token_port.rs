@@ -1,4 +1,5 @@
-//! The TCP port of `token` across restarts: the ring knows this node by it, so it comes back to it if it can.
+//! The TCP port of `token` across restarts: the ring knows this node by it, so a restarted node binds it again if it
+//! is free.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -9,10 +10,10 @@ use annulus_net::Store;
 
 use crate::services;
 
-/// The port to listen on: that of the last life, if it is free; 0 if there is none or somebody else has it.
+/// The port to listen on: that of the last run, if it is free; 0 if there is none or another process uses it.
 pub(crate) fn token_port(store: &Store, addr: IpAddr) -> u16 {
     let space = Space { id: SPACE.in_service(services::TOKEN), name: "token" };
-    // A store that cannot be opened is told about by who needs it, in a moment.
+    // If the store cannot be opened, the later open of the driver reports the error.
     let kept = store.read(&space, IDENTITY_KEY).ok().flatten();
     let Some(port) = kept.and_then(|bytes| Identity::from_bytes(&bytes)).map(|identity| identity.tcp_port)
     else {
@@ -26,7 +27,7 @@ pub(crate) fn token_port(store: &Store, addr: IpAddr) -> u16 {
             );
             0
         }
-        // Whatever else is wrong with it is told by who binds it.
+        // The later bind of the driver reports any other error.
         _ => port,
     }
 }

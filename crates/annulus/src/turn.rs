@@ -1,4 +1,4 @@
-//! A turn: what a lock or the token gives, and how it ends.
+//! A turn: the result of acquiring a lock or the token, and its end.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -39,7 +39,7 @@ pub enum LostReason {
     /// Its limit is reached.
     #[error("its limit is reached")]
     Limit,
-    /// Another has it: this machine was paused, or two tokens met.
+    /// Another node has it: this machine was paused, or two tokens met.
     #[error("another has it")]
     Taken,
     /// Its client did not keep it.
@@ -86,7 +86,7 @@ impl From<jitterbug::LostReason> for LostReason {
     }
 }
 
-/// A place in a queue, or the turn that came of it. Dropping it gives it up at once.
+/// A place in a queue, or the turn that came of it. Dropping it releases it at once.
 #[derive(Debug)]
 pub(crate) struct Place {
     claim: Option<Claim>,
@@ -106,7 +106,7 @@ impl Place {
         Self { claim: Some(claim) }
     }
 
-    /// Gives it up, and waits until the node has done so. If the node has ended, so has the turn.
+    /// Releases it, and waits until the node has done so. If the node has ended, so has the turn.
     async fn release(mut self) {
         // The claim stays here while this waits: if this is cancelled, `drop` does it.
         match &self.claim {

@@ -177,7 +177,7 @@ async fn a_companion_that_panics_ends_alone() {
     in_time(node.stop()).await;
 }
 
-/// A token that carries the longest word that anybody set. A change to "panic" panics.
+/// A token that carries the longest word that any node set. A change to "panic" panics.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Longest {
     wished: Vec<u8>,

@@ -30,7 +30,7 @@ async fn until(node: &Node, is_it: impl Fn(&Result<(), JoinError>) -> bool) -> R
 }
 
 #[tokio::test]
-async fn a_seed_of_another_ring_is_told_apart_from_a_dead_one() {
+async fn a_seed_of_another_ring_gives_another_error_than_a_dead_one() {
     let red = node(1, 1).ring("red").members().start().await.unwrap();
     let blue = node(1, 2).ring("blue").join(["127.68.1.1"]).members().start().await.unwrap();
     let reason = until(&blue, |joined| matches!(joined, Err(JoinError::WrongRing { .. }))).await.unwrap_err();
@@ -42,7 +42,7 @@ async fn a_seed_of_another_ring_is_told_apart_from_a_dead_one() {
 }
 
 #[tokio::test]
-async fn a_name_that_another_member_has_is_told_to_both() {
+async fn both_members_with_one_name_get_an_error() {
     let red = node(2, 1).name("twin").members().start().await.unwrap();
     let blue = node(2, 2).name("twin").join(["127.68.2.1"]).members().start().await.unwrap();
     let is_taken = |joined: &Result<(), JoinError>| matches!(joined, Err(JoinError::NameTaken { .. }));
@@ -63,7 +63,7 @@ async fn a_node_that_ends_while_it_waits_says_so() {
 
 #[tokio::test]
 async fn a_host_name_leads_to_a_member() {
-    // `localhost` is 127.0.0.1, so the seed has a port that nobody else has there.
+    // `localhost` is 127.0.0.1, so the seed has a port that no other test uses there.
     let seed = node(4, 1).bind([127, 0, 0, 1]).members_with(|members| members.bind.set_port(17_946));
     let seed = seed.start().await.unwrap();
     let blue = node(4, 2).join(["localhost:17946"]).members().start().await.unwrap();

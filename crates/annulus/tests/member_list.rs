@@ -34,7 +34,7 @@ async fn told(
 }
 
 #[tokio::test]
-async fn s_125_a_member_list_tells_who_is_there_and_what_they_say() {
+async fn s_125_a_member_list_has_the_members_and_their_broadcasts() {
     let (red, blue) = (node(1), node(2));
     let mut events = red.events();
     assert_eq!(blue.join(&[red.addr(), blue.addr()]).await.unwrap(), 1, "the own address is left out");
@@ -73,7 +73,7 @@ async fn a_member_list_says_why_it_cannot() {
     red.pause().await.unwrap();
     assert!(matches!(red.update(None).await, Err(MembersError::Paused)));
     red.resume().await.unwrap();
-    // SF-16: alone, there is nobody to wait for.
+    // SF-16: a node alone waits for no other member.
     red.update(None).await.unwrap();
     red.leave(None).await.unwrap();
     let config = Config { bind: red.addr(), ..Config::new(Id::from_uuid([4; 16]), Preset::Local) };

@@ -60,7 +60,7 @@ async fn send_all(node: &Router, app: &AppName, count: u32) -> Vec<u32> {
     delivered
 }
 
-/// CUF-13: ten times more messages than a slow handler takes. What was said to be delivered was handled.
+/// CUF-13: ten times more messages than a slow handler takes. A message that is reported as delivered was handled.
 #[tokio::test]
 async fn delivered_is_only_what_a_slow_handler_finished() {
     let nodes = ring(9, 2).await;
@@ -107,15 +107,15 @@ async fn a_handler_answers_refuses_and_may_panic() {
     let refused = in_time(nodes[0].route(&app, key(2), "p")).await.unwrap_err();
     assert!(matches!(&refused, RouteError::Refused(reason) if reason.contains("panicked")), "{refused}");
     assert_eq!(in_time(nodes[0].route(&app, key(2), "x")).await.unwrap().by.addr, nodes[1].addr());
-    // It runs no longer: nobody says that a message is delivered.
+    // The application runs no longer: no message is reported as delivered.
     drop(server);
     let failed = in_time(nodes[0].route(&app, key(2), "x")).await.unwrap_err();
     assert!(matches!(failed, RouteError::Failed(Failure::NoApplication)), "{failed}");
 }
 
-/// Nobody reads: nothing is delivered. An arrival that is dropped was not taken, and comes again.
+/// No application reads: nothing is delivered. An arrival that is dropped was not taken, and comes again.
 #[tokio::test]
-async fn a_message_is_delivered_when_who_pulled_it_says_so() {
+async fn a_pulled_message_is_delivered_when_the_application_accepts_it() {
     let nodes = ring(11, 2).await;
     let app = AppName::default();
     let failed = in_time(nodes[0].route(&app, key(2), "x")).await.unwrap_err();
@@ -154,7 +154,7 @@ async fn n_6_n_7_messages_arrive_at_the_owner_and_questions_are_answered() {
     message.accept().await.unwrap();
     assert_eq!(in_time(sending).await.unwrap().unwrap().by.addr, nodes[1].addr());
 
-    // Several applications on one node, told apart by a name.
+    // Several applications on one node, with different names.
     let refused = in_time(nodes[2].route(&other, key(2), "hello")).await.unwrap_err();
     assert!(matches!(refused, RouteError::Failed(Failure::NoApplication)), "{refused}");
     let mut others = nodes[1].inbox(&other).await.unwrap();
@@ -200,7 +200,7 @@ impl Application for Judge {
 }
 
 #[tokio::test]
-async fn n_8_n_9_applications_judge_what_passes_and_hear_of_the_leaf_set() {
+async fn n_8_n_9_applications_intercept_messages_and_get_leaf_set_changes() {
     let first = Router::start(config(2, 1, Vec::new()), Options::default()).unwrap();
     let mut events = first.events();
     let app = AppName::default();
@@ -260,10 +260,10 @@ async fn an_application_has_one_server_and_its_judge_outlives_it() {
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_told() {
+async fn a_broken_connection_gives_an_event() {
     let first = ring(13, 1).await.remove(0);
     let mut broken = first.broken_connections();
-    // A runtime of its own ends as a killed process does: nobody says goodbye.
+    // Dropping its own runtime ends a node like a killed process, without a leave.
     let (seeds, (tell, told), (end, ended)) =
         (vec![first.addr()], tokio::sync::oneshot::channel(), tokio::sync::oneshot::channel::<()>());
     let other = std::thread::spawn(move || {
@@ -309,7 +309,7 @@ async fn a_large_message_does_not_stall_small_ones() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told() {
+async fn failures_are_returned_as_errors() {
     let mut broken = config(4, 1, Vec::new());
     broken.leaf_set_max = 3;
     let told = Router::start(broken, Options::default()).unwrap_err().to_string();

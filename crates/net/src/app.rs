@@ -123,7 +123,7 @@ impl<M: Machine> App<M> {
         std::mem::take(&mut self.has_replied)
     }
 
-    /// Tells everyone who listens.
+    /// Sends an event to all subscribers.
     pub(crate) fn event(&self, event: M::Event, counters: &mut DriverCounters) {
         self.shared.subscribers.tell(event, counters);
     }
@@ -142,7 +142,7 @@ impl<M: Machine> App<M> {
         self.shared.subscribers.end();
     }
 
-    /// Tells how it ended.
+    /// Reports the end of the driver.
     pub(crate) fn end(&self, ended: Ended) {
         self.ended.send_replace(Some(ended));
     }

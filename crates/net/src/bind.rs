@@ -20,7 +20,7 @@ const UNSENT_BYTES_MAX: u32 = 512 * 1024;
 #[cfg(target_os = "linux")]
 const RTO_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// A socket for one address. It may send to broadcast addresses, and nobody else may have its address and port.
+/// A socket for one address. It may send to broadcast addresses, and no other socket may have its address and port.
 pub(crate) fn unicast(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -45,8 +45,8 @@ pub(crate) fn broadcast(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Whether datagrams to this address go to everyone on a network of ours.
 ///
-/// The system knows its networks best, and it tells without a list of interfaces: a socket that may not broadcast
-/// is denied to connect to a broadcast address. Nothing is sent. A wrong yes would steal another node's datagrams,
+/// The kernel answers this without a list of interfaces: it refuses to connect a socket without `SO_BROADCAST` to a
+/// broadcast address. Nothing is sent. A wrong yes would steal another node's datagrams,
 /// so everything but that very error is a no.
 pub(crate) fn is_broadcast(address: SocketAddr) -> bool {
     let IpAddr::V4(ip) = address.ip() else { return false };
@@ -60,8 +60,8 @@ pub(crate) fn is_broadcast(address: SocketAddr) -> bool {
     connect().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// A listener. SO_REUSEADDR lets a node come back to its port while streams of its former life linger; it does not
-/// let two processes listen at once.
+/// A listener. SO_REUSEADDR lets a restarted node bind its port while streams of its last run linger. It does not let
+/// two processes listen at once.
 pub(crate) fn listener(address: SocketAddr, keepalive: KeepAlive) -> io::Result<TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;

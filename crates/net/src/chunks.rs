@@ -1,5 +1,5 @@
-//! Bytes that were written to a stream and that the kernel has not taken: small writes gathered into one piece, large ones as they
-//! are, shared with whoever else holds them.
+//! Bytes that were written to a stream and that the kernel has not taken. Small writes are copied into one piece; large
+//! ones are shared, not copied.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_and_shared_is_not_copied() {
+    fn large_shared_bytes_are_not_copied() {
         let large = Bytes::from(vec![7; COPIED_BYTES_MAX]);
         let mut chunks = Chunks::default();
         chunks.push(Payload::Copied(b"x"));

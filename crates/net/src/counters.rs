@@ -21,7 +21,7 @@ annulus_core::counters! {
         datagrams_oversize,
         /// Datagrams not sent because the system refused them: no way there, forbidden.
         datagrams_failed,
-        /// Errors told by a datagram socket while receiving; the socket goes on.
+        /// Errors of a datagram socket while receiving; the socket stays open.
         datagram_receive_errors,
         /// Streams that the machine opened and that stood.
         streams_opened,

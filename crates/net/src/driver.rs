@@ -63,13 +63,13 @@ pub struct Driver<M: Machine> {
 pub(crate) enum Phase {
     /// The machine has not been called.
     Born,
-    /// It has asked the store and hears nothing else until everything is answered.
+    /// The machine reads its store and gets no other input until all requests are answered.
     Loading,
-    /// It runs.
+    /// The machine runs.
     Open,
-    /// It was told to stop.
+    /// The application requested a stop.
     Stopping,
-    /// It is not called any more; the store is being closed.
+    /// The machine is not called any more; the store is being closed.
     Closing(Ended),
 }
 
@@ -207,7 +207,7 @@ impl<M: Machine> Driver<M> {
         let now = self.world.clock.now();
         self.machine.handle_start(now, self.app.bound(), &mut self.queue.outbox());
         self.carry_out();
-        // Each is polled once, so that it will tell when it stirs.
+        // Each source is polled once, which registers its waker.
         self.world.ports.raise();
         self.world.listeners.iter().for_each(|listener| listener.signal.raise());
         self.world.store.signal.raise();

@@ -31,7 +31,7 @@ pub enum BindError {
         /// Which endpoint.
         at: Place,
     },
-    /// The system failed in another way.
+    /// Any other error of the system.
     #[error("cannot use {at}: {reason}")]
     Io {
         /// Which endpoint.
@@ -96,7 +96,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Whether the system is out of something that comes back when others give it up: descriptors, memory.
+/// Whether the system is out of a resource that others may release: descriptors, memory.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     // EMFILE, ENFILE, ENOMEM and ENOBUFS have no common kind; their numbers are the same on every Linux, and
     // ENOBUFS is 55 on the BSDs.

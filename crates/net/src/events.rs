@@ -146,7 +146,7 @@ impl<M: Machine> Subscribers<M> {
         Events { queue, missed }
     }
 
-    /// Tells everyone.
+    /// Sends an event to all subscribers.
     pub(crate) fn tell(&self, event: M::Event, counters: &mut DriverCounters) {
         let mut list = self.lock();
         let Some(list) = &mut *list else { return };

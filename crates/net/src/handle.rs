@@ -12,7 +12,7 @@ use crate::events::{Events, Subscribers};
 use crate::lane::{Due, Lane};
 use crate::ready::Signal;
 
-/// A running machine: give it commands, hear its events, read its counters, stop it.
+/// A running machine: give it commands, subscribe to its events, read its counters, stop it.
 ///
 /// Handles are cheap to clone. When the last is dropped the machine is stopped, in good order.
 pub struct Handle<M: Machine> {
@@ -103,8 +103,8 @@ impl<M: Machine> Handle<M> {
         answer.await.map_err(|_| Stopped)
     }
 
-    /// Stops the machine in good order and waits for its end: it says goodbye, what was written goes out, the store
-    /// is made safe and closed, all within the grace period. Afterwards its ports and its store are free.
+    /// Stops the machine and waits for its end. Within the grace period the machine takes its leave, written bytes go
+    /// out, and the store is synced and closed. Afterwards its ports and its store are free.
     pub async fn stop(&self) -> Ended {
         self.begin_stop();
         self.ended().await
@@ -115,8 +115,8 @@ impl<M: Machine> Handle<M> {
         self.alive.0.make(Wish::STOP);
     }
 
-    /// Ends the machine at once, as a crash would: it gets no `handle_stop`. [`Handle::ended`] tells when ports and store
-    /// are free.
+    /// Ends the machine at once, as a crash would: it gets no `handle_stop`. [`Handle::ended`] resolves when ports and
+    /// store are free.
     pub fn abort(&self) {
         self.alive.0.make(Wish::ABORT);
     }
@@ -183,7 +183,7 @@ pub enum Ended {
 #[error("the machine has ended: start it again")]
 pub struct Stopped;
 
-/// Why a command was not taken; it comes back.
+/// The reason why a command was not taken, with the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TryCommandError<C> {
     /// Too many wait.
@@ -198,7 +198,7 @@ pub enum TryCommandError<C> {
 #[derive(Debug)]
 pub struct Pending<M: Machine> {
     answer: oneshot::Receiver<M::Reply>,
-    /// Raised when nobody waits any more: the driver may have kept others waiting for this one.
+    /// Raised when the caller dropped the reply: the driver may have let other commands wait for this one.
     given_up: Option<Signal>,
 }
 
@@ -255,7 +255,7 @@ impl<R> Asker<R> {
         }
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether the caller dropped the reply.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::One(asker) => asker.is_closed(),
@@ -273,7 +273,7 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) subscribers: Subscribers<M>,
 }
 
-/// The application's request to stop or abort. It needs no queue, so it is heard even if all queues are full.
+/// The application's request to stop or abort. It needs no queue, so it works even if all queues are full.
 #[derive(Debug)]
 pub(crate) struct Wish {
     wish: AtomicU8,

@@ -94,7 +94,7 @@ impl<M: Machine> Lane<M> {
 impl<M: Machine> Drop for Lane<M> {
     fn drop(&mut self) {
         self.replies.lock().is_closed = true;
-        // The driver may have kept others waiting for what nobody waits for any more.
+        // The driver may have let other commands wait for the replies of this dropped lane.
         self.handle.raise_commands();
     }
 }
@@ -141,7 +141,7 @@ impl<R> Replies<R> {
     }
 }
 
-/// A reply that a lane is owed. If it is dropped before it is given, the lane learns that there will be none.
+/// An outstanding reply of a lane. If it is dropped before it is given, the lane learns that there will be none.
 pub(crate) struct Due<R> {
     replies: Arc<Replies<R>>,
     number: u64,
@@ -154,7 +154,7 @@ impl<R> Due<R> {
         self.replies.push((self.number, Ok(reply)));
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether the lane was dropped.
     pub(crate) fn is_closed(&self) -> bool {
         self.replies.lock().is_closed
     }

@@ -13,8 +13,8 @@ use crate::bind;
 use crate::error::{BindError, Place, is_exhausted};
 use crate::ready::{Ready, Signal, Token};
 
-/// How long a listener rests when the system is out of descriptors: the connection that cannot be accepted stays at
-/// the head of the queue, so trying again at once would spin.
+/// The pause of a listener when the system is out of descriptors. The connection stays at the head of the accept
+/// queue, so a retry at once would spin.
 const REST: Duration = Duration::from_millis(100);
 
 /// One listener.
@@ -36,7 +36,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Binds a declared listener as number `index`; tells where it really is.
+    /// Binds a declared listener as number `index`; returns the bound address.
     pub(crate) fn bind(
         declared: &annulus_core::Listener,
         index: usize,

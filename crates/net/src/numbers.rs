@@ -1,5 +1,4 @@
-//! A hasher for numbers that we gave out ourselves: nobody outside can choose them to meet in one bucket, so a
-//! multiplication is enough.
+//! A hasher for numbers that this process assigns: no peer can choose them to collide, so a multiplication is enough.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

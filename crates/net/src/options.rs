@@ -16,7 +16,7 @@ pub struct Options {
     pub grace: Duration,
     /// Commands that may wait; who gives one more waits too.
     pub commands_max: usize,
-    /// Commands that may be without a reply; no further one is taken until one of them has it.
+    /// The most commands without a reply; the driver takes no further one until one of them has its reply.
     pub requests_max: usize,
     /// Unread events of one subscriber; it misses what comes beyond.
     pub events_max: usize,

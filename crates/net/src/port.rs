@@ -22,7 +22,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Binds one declared socket, and whatever it needs to hear broadcasts; tells where it really is.
+    /// Binds one declared socket, and a second one for broadcasts if needed; returns the bound address.
     pub(crate) fn bind(
         &mut self,
         socket: &Socket,
@@ -40,7 +40,7 @@ impl Ports {
         port.targets.clone_from(&socket.broadcast);
         self.ports.push(port);
         for &target in &socket.broadcast {
-            // A socket bound to every address hears broadcasts already; a second one would double them.
+            // A socket bound to every address receives broadcasts already; a second one would duplicate them.
             if !local.ip().is_unspecified() && bind::is_broadcast(target) {
                 let socket = bind::broadcast(target).map_err(failed(target))?;
                 let port = Port::new(self.ports[self.ports.len() - 1].id, socket, self.signal(ready));
@@ -94,7 +94,7 @@ impl Port {
         Self { id, signal, socket, targets: Vec::new(), waiting: VecDeque::new(), waiting_max: 0 }
     }
 
-    /// The next datagram, into `buffer`. After [`Receipt::Nothing`] the signal will tell of the next.
+    /// The next datagram, into `buffer`. After [`Receipt::Nothing`] the signal is raised for the next one.
     pub(crate) fn receive(&mut self, buffer: &mut [u8], counters: &mut DriverCounters) -> Receipt {
         loop {
             match self.socket.try_recv_from(buffer) {
@@ -140,7 +140,7 @@ impl Port {
         }
     }
 
-    /// Sends what waits, as far as the system takes it; the signal will tell when it takes more.
+    /// Sends queued datagrams as far as the kernel takes them; the signal is raised when it takes more.
     pub(crate) fn flush(&mut self, counters: &mut DriverCounters) {
         while let Some((to, bytes)) = self.waiting.pop_front() {
             if self.try_send(to, &bytes, counters) {
@@ -183,6 +183,6 @@ pub(crate) enum Receipt {
     Datagram(usize, SocketAddr),
     /// None is there.
     Nothing,
-    /// The socket told of an error; there may be datagrams behind it.
+    /// The socket returned an error; there may be datagrams behind it.
     Error,
 }

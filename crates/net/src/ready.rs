@@ -12,7 +12,7 @@ use std::task::{Context, Wake, Waker};
 /// The name of a source within one driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// Counters are asked for, or the end.
+    /// The application requests counters, a stop or an abort.
     Control,
     /// The application has commands.
     Commands,
@@ -94,7 +94,7 @@ impl Signal {
         Self { waker: Waker::from(Arc::clone(&flag)), flag }
     }
 
-    /// The source is about to be served: from here on news of it list it again.
+    /// The source is about to be served; a later wake-up lists it again.
     pub(crate) fn clear(&self) {
         self.flag.listed.store(false, Ordering::Release);
     }

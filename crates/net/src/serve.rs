@@ -132,7 +132,7 @@ impl<M: Machine> Driver<M> {
         let listener = &mut world.listeners[index];
         if listener.streams >= listener.streams_max {
             world.counters.streams_refused += 1;
-            // If it fails the peer is gone already; then there is nobody to be told.
+            // If this fails the peer is gone already.
             let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
             return;
         }
@@ -255,7 +255,7 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Tells the machine what the kernel took and which streams are gone.
+    /// Reports to the machine the bytes that the kernel took and the streams that are closed.
     fn report_streams(&mut self) {
         for _ in 0..REPORTS_PER_TURN.min(self.world.streams.reports()) {
             let Some((slot, id)) = self.world.streams.next_report() else { return };

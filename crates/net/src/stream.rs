@@ -1,8 +1,8 @@
 //! One TCP stream, kept to the rules of [`annulus_core::StreamEvent`].
 //!
-//! Nothing here calls the machine: each step tells what happened, the driver passes it on. Sockets are used through
-//! [`TcpStream::try_io`] rather than tokio's own reads and writes, because both directions and the watch for a reset
-//! share one socket that nobody may borrow exclusively.
+//! Nothing here calls the machine: each step returns its result, and the driver passes it on. Sockets are used
+//! through [`TcpStream::try_io`] rather than tokio's own reads and writes. Both directions and the watch for a reset
+//! share one socket, so none of them may borrow it exclusively.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -77,7 +77,7 @@ enum Link {
 enum Reading {
     /// The kernel may have bytes.
     Maybe,
-    /// It had none, and the signal will tell when it has.
+    /// It had none, and the signal is raised when it has.
     Armed,
     /// It has some, and they may not be read for want of credit.
     Held,
@@ -210,7 +210,7 @@ impl Stream {
         self.probe(keepalive);
     }
 
-    /// Has it probed while it is idle: as the machine wants, or as all are.
+    /// Sets the keep-alive of an idle stream: the machine's, or that of the options.
     pub(crate) fn probe(&self, keepalive: KeepAlive) {
         let (Link::Up(socket), Some(watched)) = (&self.link, &self.watched) else { return };
         let wanted = watched.watch().dead_after.map_or(keepalive, KeepAlive::within);
@@ -392,12 +392,12 @@ impl Stream {
         let Link::Up(socket) = &self.link else { return };
         match socket.take_error() {
             Ok(Some(error)) | Err(error) => self.fail(&error),
-            // Another call has already met the error and taken it away, and has said so.
+            // Another call has already taken and reported the error.
             Ok(None) => self.fail(&io::ErrorKind::ConnectionReset.into()),
         }
     }
 
-    /// Gives up the socket so that the peer sees a reset.
+    /// Closes the socket so that the peer gets a reset.
     pub(crate) fn reset(&mut self) {
         self.hangup = None;
         if let Link::Up(socket) = std::mem::replace(&mut self.link, Link::Down) {
@@ -406,7 +406,7 @@ impl Stream {
         }
     }
 
-    /// The next thing to tell the machine, each once. After `Closed` the stream is to be dropped.
+    /// The next report for the machine, each once. After `Closed` the stream is to be dropped.
     pub(crate) fn report(&mut self, now: Instant) -> Option<Report> {
         let fin = self.fin == Fin::Taken;
         if self.sent > 0 || fin {

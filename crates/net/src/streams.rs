@@ -96,7 +96,7 @@ impl Streams {
         self.slots.get(slot).map(|stream| stream.id)
     }
 
-    /// Forgets the stream of this name and hands it over.
+    /// Removes the stream of this id and returns it.
     pub(crate) fn remove(&mut self, id: StreamId) -> Option<Stream> {
         let slot = self.names.remove(&id)?;
         Some(self.slots.remove(slot))

@@ -1,4 +1,4 @@
-//! What streams do with the system: connecting, reading and writing without waiting, and the meaning of errors.
+//! System calls of streams: non-blocking connect, read and write, and the meaning of errors.
 
 use std::future::Future;
 use std::io::{self, IoSlice, Read, Write};

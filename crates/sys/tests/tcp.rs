@@ -16,7 +16,7 @@ fn pair() -> std::io::Result<(TcpStream, TcpStream)> {
 }
 
 #[test]
-fn acknowledged_bytes_are_counted_with_the_syn_of_who_opened() -> std::io::Result<()> {
+fn acknowledged_bytes_include_the_syn_of_the_opener() -> std::io::Result<()> {
     let (opened, accepted) = pair()?;
     for (from, to, syn) in [(&opened, &accepted, 1), (&accepted, &opened, 0)] {
         let (mut writer, mut reader) = (from, to);
@@ -35,7 +35,7 @@ fn acknowledged_bytes_are_counted_with_the_syn_of_who_opened() -> std::io::Resul
 }
 
 #[test]
-fn what_is_not_tcp_is_an_error() -> std::io::Result<()> {
+fn a_socket_that_is_not_tcp_is_an_error() -> std::io::Result<()> {
     let socket = UdpSocket::bind("127.0.0.1:0")?;
     assert!(tcp_info(socket.as_fd()).is_err());
     assert!(set_rto_max(socket.as_fd(), Duration::from_secs(1)).is_err());

@@ -26,7 +26,7 @@ pub enum MeshError {
     /// Too many messages wait.
     #[error("too many messages wait: try again when some are gone")]
     QueueFull,
-    /// The store is full of what somebody waits for.
+    /// The store is full of referenced blocks.
     #[error("the store is full: accept messages of the inbox, or raise `quota_bytes`")]
     QuotaFull,
     /// The message is too long.

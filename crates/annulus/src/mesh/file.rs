@@ -83,7 +83,7 @@ impl FileSending {
     /// Waits until the recipient has all of it.
     ///
     /// # Errors
-    /// [`MeshError::NotDelivered`] if it was given up.
+    /// [`MeshError::NotDelivered`] if the transfer was abandoned.
     pub async fn delivered(mut self) -> Result<(), MeshError> {
         while self.progress().await?.is_some() {}
         let Some(number) = self.number else { return Err(MeshError::NoSuchFile) };

@@ -95,7 +95,7 @@ impl Letter {
         Ok(entry.and_then(|entry| entry.names.into_iter().next()))
     }
 
-    /// The application has it: it leaves the inbox for good.
+    /// Removes the message from the inbox for good.
     ///
     /// # Errors
     /// [`MeshError::NoSuchMessage`] if it was accepted before.

@@ -20,7 +20,7 @@ use crate::start::{self, StartError};
 use crate::tags_file::TagsFile;
 use crate::token_port::token_port;
 
-/// Describes a node: where it listens, whom it joins, which services it runs. [`Builder::start`] runs it.
+/// Describes a node: its addresses, its seeds, its services. [`Builder::start`] runs it.
 #[must_use = "a builder does nothing until `start`"]
 pub struct Builder {
     name: Option<String>,
@@ -150,7 +150,7 @@ impl Builder {
         self
     }
 
-    /// What the token of this node carries. The default is [`Shipped::Ledger`].
+    /// The data that the token of this node carries. The default is [`Shipped::Ledger`].
     pub fn token_data(mut self, data: Shipped) -> Self {
         self.assembly.token_data = data;
         self
@@ -193,7 +193,7 @@ impl Builder {
         self
     }
 
-    /// Adds a machine of the application's own under a tag: it runs beside the services, hears their events and gives them
+    /// Adds a machine of the application's own under a tag: it runs beside the services, gets their events and gives them
     /// commands. Tags from 128 on are for applications; a tag is part of the store's format. [`Node::companion`] is the
     /// handle.
     pub fn with<M: Companion>(mut self, service: Service, machine: M) -> Self {

@@ -175,7 +175,7 @@ fn join_events(handle: &Handle<Node>) -> Events<Node> {
 }
 
 /// Notes the events that concern joins, until the node ends. On a runtime of several threads the first node of a ring can
-/// be in before the subscription, so `route` is asked once.
+/// have joined before the subscription, so this queries `route` once.
 async fn observe(handle: Handle<Node>, mut events: Events<Node>, progress: watch::Sender<Progress>) {
     let command = Command { service: services::ROUTE, command: PartCommand::Route(pastry::Command::Tables) };
     if let Ok(Reply::Route(pastry::Reply::Tables(tables))) = handle.command(command).await {

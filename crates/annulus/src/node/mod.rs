@@ -31,7 +31,7 @@ use crate::tags_file::TagsFile;
 use crate::token::Token;
 use join::JoinWatch;
 
-/// A running node. It is cheap to clone. The node says goodbye in the background when the last clone and the last
+/// A running node. It is cheap to clone. The node leaves its group in the background when the last clone and the last
 /// handle of a service are dropped.
 ///
 /// ```
@@ -75,7 +75,7 @@ impl Running {
         &self.handle
     }
 
-    /// Who has it locked changes the tags of the node.
+    /// Hold this lock to change the tags of the node.
     pub(crate) const fn tags_file(&self) -> &Mutex<TagsFile> {
         &self.tags_file
     }
@@ -190,7 +190,7 @@ impl Node {
         self.running.handle.counters().await
     }
 
-    /// Stops the node in good order: it says goodbye, closes its store and frees its ports and its data directory.
+    /// Stops the node: it leaves the group, closes its store and frees its ports and its data directory.
     pub async fn stop(&self) -> Ended {
         self.running.handle.stop().await
     }

@@ -21,7 +21,7 @@ pub enum RouteError {
     /// No application saw the message, and none will.
     #[error("{}", why(*.0))]
     Failed(Failure),
-    /// The deadline passed: perhaps an application accepted the message.
+    /// The deadline passed: an application may have accepted the message.
     #[error(
         "delivery unknown: the owner may have received the message; resend it only if a duplicate is harmless"
     )]
@@ -38,7 +38,7 @@ pub enum RouteError {
     /// Another [`Server`](super::Server) or [`Inbox`](super::Inbox) of this node serves the application.
     #[error("this node serves the application already: drop the other server or inbox first")]
     AlreadyServed,
-    /// The node has ended, or was told to while this waited.
+    /// The node ended before or during this call.
     #[error("the node has ended: start it again")]
     Stopped,
 }
@@ -60,7 +60,7 @@ impl From<Stopped> for RouteError {
     }
 }
 
-/// What a reply other than the one hoped for means.
+/// The error of an unexpected reply.
 pub(super) fn refused(reply: Reply) -> RouteError {
     match reply {
         Reply::Outcome(Outcome::Failed { why }) => RouteError::Failed(why),

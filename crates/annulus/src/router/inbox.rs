@@ -1,4 +1,4 @@
-//! Messages for who pulls them.
+//! Messages for an application that pulls them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use annulus_core::pastry::{AppName, Command, Contact, MessageId, Pastry, Reply, 
 use super::{Registration, RouteError, arrivals, error, request, settle};
 use crate::channel::{Channel, ServiceEvents};
 
-/// When the sender of a message that was dropped tries again.
+/// The retry delay for the sender of a dropped message.
 const DROPPED_AFTER: Duration = Duration::from_millis(100);
 
 /// The messages delivered for one application, from [`Router::inbox`](super::Router::inbox).
@@ -47,11 +47,11 @@ pub struct Arrival {
     pub attempt: u16,
     /// Its key.
     pub key: Id,
-    /// Who sent it.
+    /// The sender.
     pub origin: Contact,
-    /// What.
+    /// The bytes.
     pub payload: Vec<u8>,
-    /// After how many hops.
+    /// The number of hops.
     pub hops: u8,
     /// Whether the sender waits for an answer.
     pub wants_answer: bool,

@@ -13,17 +13,17 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::{Registration, RouteError, arrivals, request, settle};
 use crate::channel::{Channel, ServiceEvents};
 
-/// When a sender tries again whose message found too many others waiting.
+/// The retry delay for a sender whose message exceeds `waiting`.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
-/// What a sender learns if the handler panicked.
+/// The reason that the sender gets if the handler panicked.
 const PANICKED: &str = "the handler panicked";
 /// Answers longer than this are not remembered: the handler is called again.
 const REMEMBERED_BYTES_MAX: usize = 1024;
 
-/// How much a [`Server`] takes on.
+/// The limits of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many handlers run at once.
+    /// The most handlers that run at once.
     pub workers: usize,
     /// The most messages that wait for a handler. The sender of one more gets `Busy` and retries.
     pub waiting: usize,
@@ -42,13 +42,13 @@ pub struct Request {
     pub id: MessageId,
     /// Which attempt, from 0. A later one may repeat a message that the handler has seen.
     pub attempt: u16,
-    /// Who sent it.
+    /// The sender.
     pub origin: Contact,
     /// Its key.
     pub key: Id,
-    /// What.
+    /// The bytes.
     pub payload: Vec<u8>,
-    /// After how many hops.
+    /// The number of hops.
     pub hops: u8,
     /// Whether the sender waits for an answer.
     pub wants_answer: bool,

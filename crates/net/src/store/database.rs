@@ -73,7 +73,7 @@ impl Database {
 
     /// Makes everything written safe.
     pub(super) fn sync(&mut self) {
-        // If it failed, that says so to whoever writes next; it is tried again, because a disk may have room again.
+        // If this fails, the next write reports it. The next sync retries, because the disk may have room again.
         let _ = self.write([Work::Write { changes: Vec::new(), durable: true }].iter());
     }
 
@@ -228,7 +228,7 @@ impl Database {
         };
         match again() {
             Ok(()) => {
-                // The places that these changes give up are known already, from the first time.
+                // The first attempt has already recorded the extents that these changes release.
                 self.values.forget_released();
                 self.values.committed(true);
                 self.unsynced.clear();
@@ -242,10 +242,10 @@ impl Database {
         }
     }
 
-    /// The database does nothing more after an error of the medium, so it is opened again. That forgets what was not safe.
-    /// If the disk was only full, it is written again as soon as there is room; until then reads find it here, and writes
-    /// are refused. After any other error nobody knows what is there: then it stays broken until the node is started again,
-    /// unless nothing was lost.
+    /// redb refuses all work after an error of the medium, so the database is opened again. That forgets what was not
+    /// safe. If the disk was only full, it is written again as soon as there is room; until then reads find it here, and
+    /// writes are refused. After any other error the content is unknown: the store stays broken until the node
+    /// restarts, unless nothing was lost.
     fn recover(&mut self, fault: StoreFault) -> StoreFault {
         if !self.synced && fault != StoreFault::Full {
             tracing::error!(?fault, "the store failed with writes that were not safe yet");

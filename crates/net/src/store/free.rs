@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_use_never_overlaps_and_what_is_given_back_is_used_again() {
+    fn used_extents_never_overlap_and_freed_ones_are_reused() {
         let (mut rng, mut free, mut used) = (Rng::from_number(1, 0), Free::default(), Vec::<Extent>::new());
         for _ in 0..3000 {
             if used.len() > 40 || (!used.is_empty() && rng.below(2) == 0) {

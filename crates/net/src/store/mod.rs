@@ -1,7 +1,7 @@
-//! The disk behind [`StoreOp`]: a database on a thread of its own, and the driver's end of the line to it.
+//! The disk behind [`StoreOp`]: a database on its own thread, and the driver's client of it.
 //!
-//! Writing durably takes milliseconds, so it happens elsewhere: operations go to the thread through a bounded queue
-//! and answers come back. While the disk is busy with one group of writes the next one gathers, and one sync makes
+//! A durable write takes milliseconds, so a thread does it: operations go to it through a bounded queue, and it sends
+//! the answers. While the disk is busy with one group of writes the next one gathers, and one sync makes
 //! all of it safe (group commit); see [`worker`]. `docs/store.md` describes the database and why it is redb.
 
 #[cfg(feature = "disk")]
@@ -51,7 +51,7 @@ use database::Database;
 #[cfg(not(feature = "disk"))]
 use memory::Memory as Database;
 
-/// A page of a range stops growing here, whatever number of entries was asked for.
+/// The most bytes in a page of a range, whatever number of entries was requested.
 const PAGE_BYTES: usize = 1024 * 1024;
 
 /// Where a node keeps what must outlive it.
@@ -248,7 +248,8 @@ impl Client {
         })
     }
 
-    /// Hands an operation to the thread; what cannot be handed over is answered at the next [`Client::poll_answer`].
+    /// Sends an operation to the thread; the next [`Client::poll_answer`] answers an operation that the queue
+    /// refused.
     pub(crate) fn ask(&mut self, op: OpId, request: &StoreOp<'_>, counters: &mut DriverCounters) {
         let Some(requests) = self.line.as_ref().and_then(|line| line.requests.as_ref()) else {
             tracing::error!(%op, "the machine used a store it did not declare, or after its end");
@@ -282,7 +283,7 @@ impl Client {
         Some(answer)
     }
 
-    /// Tells the thread to make everything safe and to end.
+    /// Makes the thread sync everything and end.
     pub(crate) fn close(&mut self) {
         if let Some(line) = &mut self.line {
             line.requests = None;

@@ -182,7 +182,7 @@ fn get(
     }))
 }
 
-/// A part of a range that was asked for.
+/// The requested part of a range.
 pub(super) struct Page<'a> {
     pub(super) space: SpaceId,
     pub(super) from: &'a [u8],
@@ -205,7 +205,7 @@ impl Page<'_> {
             return Ok(Outcome::Page { entries: Vec::new(), more: false });
         }
         let mut found = Found::default();
-        // One more than asked for tells whether there is more; those that are gone do not count.
+        // One entry more than requested shows whether there is more; removed entries do not count.
         let reach = self.entries_max as usize + 1 + missing.len();
         let end = if self.until.is_empty() { Bound::Unbounded } else { Bound::Excluded(self.until) };
         let (mut count, mut bytes) = (0, 0);

@@ -89,7 +89,7 @@ fn live(rng: &mut Rng, medium: &Medium, state: State) -> Life {
             }
         }
         if outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_))) {
-            // Nobody may be told that something later was written.
+            // No later write may succeed.
             let after = random_write(rng, 999);
             assert!(matches!(database.run([after].iter())[..], [Outcome::Failed(_)]));
             break;
@@ -99,7 +99,7 @@ fn live(rng: &mut Rng, medium: &Medium, state: State) -> Life {
     life
 }
 
-/// Several lives with a loss of power between them; tells whether each left a state it may leave.
+/// Runs the store several times with a loss of power in between; returns whether each run left an allowed state.
 fn survives(seed: u64, lies: bool) -> bool {
     let mut rng = Rng::from_number(seed, 0);
     let (mut medium, mut state) = (Medium::default(), State::new());
@@ -140,7 +140,7 @@ fn a_disk_that_lies_is_caught() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_there_may_be_room_again() {
+fn a_full_disk_is_reported_and_writes_work_again_with_room() {
     let medium = Medium::default();
     let mut database = Database::open(&medium.store(), &SPACES).unwrap();
     let large = |n: u8, durable| Work::Write {
@@ -169,10 +169,10 @@ fn a_full_disk_is_told_and_there_may_be_room_again() {
     );
 }
 
-/// A write that was answered and not safe when the disk became full is neither lost nor out of order: it is read from memory
-/// until there is room, and then written again.
+/// A write that was answered but not synced when the disk became full is neither lost nor reordered. Reads find it in
+/// memory until there is room, and then it is written again.
 #[test]
-fn what_was_not_safe_when_the_disk_became_full_is_there_when_it_has_room() {
+fn unsynced_writes_survive_a_full_disk() {
     let put = |space: usize, key: &[u8], value: Option<Vec<u8>>, durable| Work::Write {
         changes: vec![(SPACES[space].id, key.to_vec(), value.map(Into::into))],
         durable,
@@ -326,7 +326,7 @@ fn waiting_writes_share_a_sync() {
 }
 
 #[test]
-fn what_nobody_wished_to_be_safe_is_safe_after_a_while() {
+fn a_write_that_need_not_be_durable_is_synced_after_a_while() {
     let medium = Medium::default();
     let database = Database::open(&medium.store(), &SPACES).unwrap();
     let (requests, inbox) = sync_channel(10);

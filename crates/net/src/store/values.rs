@@ -36,10 +36,10 @@ pub(super) struct Values {
     medium: Option<Box<dyn StorageBackend>>,
     medium_len: u64,
     free: Free,
-    /// Given up by transactions that a crash could undo.
+    /// Released by transactions that a crash could undo.
     leaving: Vec<Extent>,
     leaving_bytes: u64,
-    /// Used and given up by the transaction under way.
+    /// Allocated and released by the transaction under way.
     taken: Vec<Extent>,
     released: Vec<Extent>,
     spaces: FarSpaces,

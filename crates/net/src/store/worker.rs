@@ -18,8 +18,8 @@ const BATCH_WAIT_MAX: Duration = Duration::from_millis(2);
 /// frees no page before, and a user who pulls the plug a minute later expects it to be there.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Starts the thread. It ends when the other end of `requests` is dropped; that `answers` is dropped tells that the
-/// database is closed.
+/// Starts the thread. It ends when the other end of `requests` is dropped. It drops `answers` after the database is
+/// closed.
 pub(super) fn start(
     database: Database,
     requests: Receiver<Request>,
@@ -55,7 +55,7 @@ fn run(mut database: Database, requests: &Receiver<Request>, answers: &Unbounded
             pace.note(group.len(), begin.elapsed());
         }
         for (Request { op, .. }, outcome) in group.drain(..).zip(outcomes) {
-            // Nobody waits for it any more: the driver was dropped. The operation is done nevertheless.
+            // The send fails if the driver was dropped. The operation is done nevertheless.
             let _ = answers.send(Answer { op, outcome });
         }
     }
@@ -64,8 +64,8 @@ fn run(mut database: Database, requests: &Receiver<Request>, answers: &Unbounded
     }
 }
 
-/// Everything that waits, up to the limits of a group. Those who were answered a moment ago write again a moment later:
-/// a sync that does not wait for them makes them wait for it, and all are served half as often.
+/// Everything that waits, up to the limits of a group. Clients that were just answered write again soon. A sync that
+/// does not wait for them makes them wait for the next one, which halves the throughput.
 fn gather(first: Request, requests: &Receiver<Request>, pace: &Pace, group: &mut Vec<Request>) {
     let (mut bytes, mut until) = (first.bytes, None);
     group.push(first);

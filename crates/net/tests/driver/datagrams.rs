@@ -26,7 +26,7 @@ async fn an_echo_comes_back() {
 async fn a_burst_larger_than_one_turn_is_served() {
     let mut stage = Stage::plain();
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    // Nobody else runs on this thread until the next await, so all of them wait at once.
+    // No other task runs on this thread until the next await, so all of them wait at once.
     let sent = (0..150_u8).filter(|n| client.try_send_to(&[*n], stage.udp()).is_ok()).count();
     client.writable().await.unwrap();
     let sent = if sent == 0 {
@@ -56,7 +56,7 @@ async fn garbage_is_counted_and_nothing_else_happens() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
+async fn unsendable_datagrams_are_counted_and_the_others_are_sent() {
     let stage = Stage::new(Puppet { echo: true, ..Puppet::default() }, patient());
     let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -78,7 +78,7 @@ async fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
     assert_eq!(counters.datagrams_sent, 2);
 }
 
-/// A node at its start has a socket of which nobody knows yet whether it takes anything, so all of these must wait.
+/// At the start of a node its socket is not known to be writable yet, so all of these must wait.
 #[tokio::test]
 async fn more_than_may_wait_is_shed() {
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -124,7 +124,7 @@ async fn ja_22_a_broadcast_reaches_all_nodes_of_a_machine() {
             assert_eq!(node.see(datagram).await, (from, text.to_vec()));
         }
     }
-    // Unicast goes to one of them only, whoever was bound last.
+    // Unicast goes only to the socket that was bound last.
     let to = nodes[1].udp();
     nodes[0].tell([Do::Send(to, b"only you".to_vec())]).await;
     assert_eq!(nodes[1].see(datagram).await, (nodes[0].udp(), b"only you".to_vec()));

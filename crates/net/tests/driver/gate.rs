@@ -1,4 +1,4 @@
-//! Faults that a program injects into its own drivers: cuts, a driver that is suspended, an end without a goodbye.
+//! Faults that a program injects into its own drivers: cuts, a driver that is suspended, an end without a stop.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -60,7 +60,7 @@ async fn a_peer_that_is_cut_off_is_not_heard_either() {
 }
 
 #[tokio::test]
-async fn a_suspended_driver_stands_still_until_it_is_resumed() {
+async fn a_suspended_driver_handles_nothing_until_it_is_resumed() {
     let ((asking, _), (answering, gate)) = (node(6), node(7));
     let place = places(&answering)[0];
     answers_at_last(&asking, place).await;

@@ -30,7 +30,7 @@ async fn every_command_of_a_lane_has_its_reply() {
 }
 
 #[tokio::test]
-async fn a_lane_hears_of_the_end() {
+async fn a_lane_gets_an_error_at_the_end_of_the_driver() {
     let stage = Stage::plain();
     let mut lane = stage.handle.lane(4);
     guard(lane.give(vec![Do::Ignore])).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_lane_hears_of_the_end() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_a_lane_that_is_dropped_has_room_again() {
+async fn a_command_gets_the_room_of_a_dropped_lane() {
     let stage = Stage::new(Puppet::default(), Options { requests_max: 2, ..patient() });
     let mut lane = stage.handle.lane(2);
     for _ in 0..2 {

@@ -60,7 +60,7 @@ async fn commands_beyond_the_limit_come_back_or_wait() {
         guard(reply.reply()).await.unwrap();
     }
 
-    // Two that never get a reply leave no room; when nobody waits for them any more there is room again.
+    // Two commands without a reply fill the limit; when their callers drop them there is room again.
     let never: Vec<_> = (0..2).map(|_| stage.handle.try_command(vec![Do::Ignore]).unwrap()).collect();
     let waits = stage.handle.try_command(Vec::new()).unwrap();
     while guard(stage.handle.counters()).await.unwrap().driver.commands < 7 {}
@@ -70,7 +70,7 @@ async fn commands_beyond_the_limit_come_back_or_wait() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_events_misses_them_and_only_he() {
+async fn only_a_slow_subscriber_misses_events() {
     let options = Options { events_max: 10, ..patient() };
     let (driver, handle) = Driver::bind(Puppet::default(), options).unwrap();
     let mut slow = handle.events();
@@ -150,7 +150,7 @@ async fn the_last_handle_dropped_stops_the_machine() {
 }
 
 #[tokio::test]
-async fn a_dropped_driver_is_told() {
+async fn handles_report_a_dropped_driver() {
     let (driver, handle) = Driver::bind(Puppet::default(), patient()).unwrap();
     let mut events = handle.events();
     let (ended, ()) = tokio::join!(guard(handle.ended()), async { drop(driver) });

@@ -40,7 +40,7 @@ impl Stage {
         self.handle.bound().listener(TCP).unwrap()
     }
 
-    /// Tells it what to do; done when this returns.
+    /// Gives the puppet steps to do; they are done when this returns.
     pub(crate) async fn tell(&self, what: impl IntoIterator<Item = Do>) -> StreamId {
         let command = self.handle.command(what.into_iter().collect());
         guard(command).await.unwrap().stream
@@ -61,7 +61,7 @@ impl Stage {
         self.see(|saw| (*saw != Saw::Command && *saw != Saw::Start).then(|| saw.clone())).await
     }
 
-    /// Everything that it saw and nobody looked at, after the driver had a few turns to do what it should not.
+    /// All inputs of the puppet that no test step has taken, after a few more turns of the driver.
     pub(crate) async fn rest(&mut self) -> Vec<Saw> {
         for _ in 0..20 {
             self.tell([]).await;

@@ -11,7 +11,7 @@ fn keeper(at_start: Vec<Do>) -> Puppet {
 }
 
 #[tokio::test]
-async fn what_was_written_is_read_and_paged() {
+async fn written_values_are_read_in_pages() {
     let mut stage = Stage::new(keeper(Vec::new()), patient());
     stage
         .tell([

@@ -186,7 +186,7 @@ async fn a_stream_is_opened_and_what_was_written_before_follows() {
 }
 
 #[tokio::test]
-async fn a_stream_starts_at_the_address_it_is_told_to() {
+async fn a_stream_starts_at_the_given_source_address() {
     let mut stage = Stage::plain();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
@@ -201,7 +201,7 @@ async fn a_stream_starts_at_the_address_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn a_connect_without_a_listener_is_refused() {
     let mut stage = Stage::plain();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let id = stage.tell([Do::Open(free, None), Do::Write(StreamId::opened(0), b"hello?".to_vec())]).await;

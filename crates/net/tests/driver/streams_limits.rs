@@ -80,7 +80,7 @@ async fn every_byte_is_reported_once_when_a_slow_reader_reads_on() {
 }
 
 #[tokio::test]
-async fn who_writes_more_than_is_kept_is_cut_off() {
+async fn a_stream_with_too_many_unsent_bytes_is_overrun() {
     let options = Options { stream_bytes_max: 1000, ..patient() };
     let mut stage = Stage::new(Puppet::default(), options);
     let (id, mut client) = stage_and_client(&mut stage).await;

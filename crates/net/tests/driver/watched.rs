@@ -27,7 +27,7 @@ async fn until_confirmed(stage: &mut Stage, id: StreamId, bytes: usize) {
 }
 
 #[tokio::test]
-async fn cu_19_acknowledged_bytes_are_confirmed_exactly_by_who_accepted() {
+async fn cu_19_the_acceptor_confirms_acknowledged_bytes_exactly() {
     let mut stage = Stage::plain();
     let (id, mut client) = stage_and_client(&mut stage).await;
     stage.tell([Do::Watch(id, CONFIRM), Do::Write(id, vec![7; 1000])]).await;
@@ -42,7 +42,7 @@ async fn cu_19_acknowledged_bytes_are_confirmed_exactly_by_who_accepted() {
 }
 
 #[tokio::test]
-async fn cu_19_and_by_who_opened_also_for_what_was_sent_before() {
+async fn cu_19_the_opener_confirms_also_bytes_sent_before_the_watch() {
     let (mut stage, mut there) = (Stage::plain(), Stage::plain());
     let id = stage.tell([Do::Open(there.tcp(), None)]).await;
     stage.tell([Do::Write(id, vec![7; 500])]).await;

@@ -255,7 +255,7 @@ fn parse(line: &str) -> Option<Saw> {
     })
 }
 
-/// The puppet of a namespace: told what to do by lines, tells by lines what it saw.
+/// The puppet of a namespace: it reads steps as lines and prints its inputs as lines.
 pub(crate) fn child() {
     let role = std::env::var("ANNULUS_TRUTH").unwrap();
     let (address, reads) = role.split_once(' ').unwrap();

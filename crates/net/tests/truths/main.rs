@@ -42,7 +42,7 @@ fn agree(truth: &Truth, kernel: &Outcome, simulated: &Outcome) -> Result<(), Str
 
 /// Without root: the simulator against the values that a kernel has shown.
 #[test]
-fn fa_33_the_simulator_shows_what_was_recorded_of_a_kernel() {
+fn fa_33_the_simulator_matches_the_recorded_kernel() {
     let compare = |truth: &Truth| agree(truth, &truth.recorded, &simulated::run(truth, true)).err();
     let differ: Vec<String> = TRUTHS.iter().filter_map(compare).collect();
     assert!(differ.is_empty(), "{}", differ.join("\n"));
@@ -73,13 +73,13 @@ fn table(which: impl Fn(&Truth) -> bool) {
 }
 
 #[test]
-fn fa_34_the_simulator_shows_what_the_kernel_shows_where_that_is_quick() {
+fn fa_34_the_simulator_matches_the_kernel_in_quick_truths() {
     table(|truth| truth.is_quick);
 }
 
 #[test]
 #[ignore = "it takes a minute and a half; nightly and before a release"]
-fn fa_34_the_simulator_shows_what_the_kernel_shows() {
+fn fa_34_the_simulator_matches_the_kernel() {
     table(|_| true);
 }
 
