@@ -1,4 +1,4 @@
-//! The `annulus` program: parses the command line and hands over to one file per verb.
+//! The `annulus` program: parses the command line and calls one file per verb.
 
 mod agent;
 mod cli;

@@ -70,7 +70,8 @@ async fn take(api: &Api, events: Vec<Arc<Event>>) {
     match api.mailbox.keep(letters).await {
         Ok(()) => {
             verdicts.extend(statements.iter().filter(|(_, ask)| !ask).map(|(id, _)| (*id, Verdict::Keep)));
-            // Kept before it is told: who hears of it finds it.
+            // The mailbox has stored the messages before their events: a client that gets the event finds the
+            // message.
             told.iter().for_each(|told| api.journal.push(at_micros, told));
         }
         Err(error) => {
@@ -80,7 +81,7 @@ async fn take(api: &Api, events: Vec<Arc<Event>>) {
     }
     if !verdicts.is_empty() {
         let command = PartCommand::Route(pastry::Command::Settle(verdicts));
-        // If the node has ended nobody waits for it.
+        // If the node has ended, the command needs no reply.
         let _ = api.node.command(Command { service, command }).await;
     }
 }

@@ -45,7 +45,7 @@ impl Joining {
         }
     }
 
-    /// A try has failed. The log says so when all ways in were tried, and then ever more seldom.
+    /// A try has failed. The log has a warning when all seeds were tried, and further ones at growing intervals.
     pub(crate) fn failed(&self, tries: u32) {
         self.state.send_modify(|state| state.tries = tries);
         if tries.is_multiple_of(self.round()) && (tries / self.round()).is_power_of_two() {
@@ -53,7 +53,8 @@ impl Joining {
         }
     }
 
-    /// Whether it is known that the node is in the ring. Of events some can be lost: the node itself knows for sure.
+    /// Whether it is known that the node is in the ring. Some events can be lost, so this reads the state of the
+    /// node.
     pub(crate) fn has_joined(&self) -> bool {
         self.state.borrow().has_joined
     }
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_waits_for_ever() {
+    async fn the_wait_for_a_join_has_a_limit() {
         let joining = Joining::through(Vec::new(), Duration::from_millis(1));
         joining.decided().await;
         assert!(joining.refusal().to_json().contains("no member has let it in yet"));

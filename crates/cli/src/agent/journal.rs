@@ -1,4 +1,4 @@
-//! The journal: the last events of this agent, numbered, for clients that come back and ask what they missed.
+//! The journal: the last events of this agent, numbered, for clients that reconnect and resume.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 /// Where a client is in the journal: the start of the agent it talked to, and the last event it has.
 ///
-/// Its text is what stands in `id:` of the event stream and comes back as `Last-Event-ID`.
+/// Its text is the `id:` of the event stream; a client sends it as `Last-Event-ID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     /// When the agent started, in microseconds; another start is another numbering.
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_too_long_is_told_how_much_is_gone() {
+    fn a_client_that_reconnects_late_gets_the_number_of_missed_events() {
         let journal = journal(10);
         let missed = journal.after(Position { start: 0xabc, seq: 2 });
         assert_eq!(missed, Next::Missed(Position { start: 0xabc, seq: 7 }, 5));

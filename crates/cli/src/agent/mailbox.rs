@@ -1,10 +1,11 @@
-//! The mailbox: the agent's own application. It keeps messages on disk until somebody has read them.
+//! The mailbox: the agent's own application. It keeps messages on disk until a client has read them.
 //!
 //! | message | what the mailbox does |
 //! |---|---|
 //! | new, with room beside the unread ones | writes it to disk, then accepts it: the sender learns that it is kept |
 //! | new, without room | answers busy: the sender tries again until its deadline |
-//! | a question | shows it; a client answers it. It is not written to disk: nobody waits after a restart |
+//! | a question | shows it; a client answers it. It is not written to disk: no sender waits for the answer after a
+//! restart |
 //! | a repetition, also after a restart | accepts it without keeping it again |
 //!
 //! Read messages make room for new ones, the oldest first. Unread ones never do.
@@ -50,17 +51,17 @@ pub(crate) struct Letter {
     pub(crate) app: AppName,
     /// Its key.
     pub(crate) key: Id,
-    /// Who sent it.
+    /// The sender.
     pub(crate) origin: Contact,
     /// After how many hops.
     pub(crate) hops: u8,
     /// Whether the sender waits for an answer.
     pub(crate) ask: bool,
-    /// What.
+    /// The bytes.
     pub(crate) payload: Vec<u8>,
 }
 
-/// What becomes of a message that arrived.
+/// The decision about a message that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// There is room for it.
@@ -114,7 +115,7 @@ impl Mailbox {
         Ok(Self { kept_max, letters: Mutex::new(letters), disk: Arc::new(disk), readers })
     }
 
-    /// What becomes of a message, if `coming` others with so many bytes are taken before it.
+    /// The decision about a message, if `coming` others with so many bytes are accepted before it.
     pub(crate) fn arrival(&self, letter: &Letter, coming: (usize, usize)) -> Arrival {
         let mut letters = self.lock();
         if letters.ids.contains_key(&letter.id) {
@@ -229,7 +230,7 @@ impl Letters {
         unread < kept_max && (unread == 0 || unread_bytes.saturating_add(bytes) <= BYTES_MAX)
     }
 
-    /// Marks questions as read that nobody answered in time.
+    /// Marks requests as read that got no answer in time.
     fn expire_questions(&mut self, now_micros: u64) {
         let is_over = |letter: &Letter| letter.ask && letter.at_micros + QUESTION_MICROS < now_micros;
         let over = self.kept.iter().filter(|(_, kept)| is_over(&kept.letter)).map(|(number, _)| *number);
@@ -300,7 +301,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_nobody_answers_takes_room_for_a_minute() {
+    async fn an_unanswered_request_takes_room_for_a_minute() {
         let mailbox = Mailbox::open(None, 1).unwrap();
         let asked = Arc::into_inner(letter(1, 1)).unwrap();
         mailbox.keep(vec![Arc::new(Letter { ask: true, ..asked })]).await.unwrap();

@@ -1,4 +1,4 @@
-//! The agent: one node on real sockets, with an HTTP API for whoever talks to it.
+//! The agent: one node on real sockets, with an HTTP API.
 
 mod application;
 pub(crate) mod http;

@@ -26,7 +26,7 @@ use crate::config::Settings;
 /// How long clients of the API may take to finish when the agent leaves.
 const HTTP_GRACE: Duration = Duration::from_secs(2);
 
-/// Runs an agent until it is told to end.
+/// Runs an agent until a signal ends it.
 pub(crate) fn run(settings: &Settings) -> anyhow::Result<()> {
     log::start(settings);
     // One thread: an agent waits nearly all the time, and its memory is what people look at.
@@ -118,7 +118,7 @@ async fn serve(listener: TcpListener, agent: &Agent, signals: &mut Signals) -> a
     outcome
 }
 
-/// Writes down what the node tells, until it ends.
+/// Records the events of the node, until it ends.
 async fn keep_journal(api: Api, mut events: Events<Node>) {
     while let Some(event) = events.next().await {
         match &event.event {
@@ -134,7 +134,7 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                 };
                 api.journal.push(now_micros(), &told);
             }
-            // The application tells of these, once they are kept.
+            // The application reports these, once they are stored.
             PartEvent::Route(pastry::Event::Delivered { .. }) => {}
             other => {
                 match other {
@@ -148,7 +148,7 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
     }
 }
 
-/// Puts into the log what somebody should do something about.
+/// Logs events that need an action of the operator.
 fn warn_of(event: &PartEvent) {
     match event {
         PartEvent::Members(swim::Event::JoinFailed { addr }) => tracing::warn!(

@@ -25,7 +25,7 @@ const INCREMENTING_PORTS: u16 = 64;
 const ALL: &[(&str, Service)] =
     &[("members", MEMBERS), ("token", TOKEN), ("route", ROUTE), ("mesh", MESH), ("turns", TURNS)];
 
-/// What people call a service.
+/// The name of a service.
 pub(crate) fn name_of(service: Service) -> &'static str {
     ALL.iter().find(|(_, tag)| *tag == service).map_or("unknown", |(name, _)| name)
 }
@@ -149,7 +149,7 @@ fn members(settings: &Settings, node: Builder) -> anyhow::Result<Builder> {
     }))
 }
 
-/// What is wrong with the settings of members, in the words of the configuration.
+/// The error of the settings of members, in terms of configuration keys.
 fn in_keys(error: &swim::ConfigError) -> String {
     use swim::ConfigError::{Addrs, Interval, Neighbors, NoProbes, Packet, Timeout, Unreachable};
     match error {
@@ -223,7 +223,8 @@ fn own_ports(settings: &Settings) -> Result<(), String> {
     let others = others.iter().filter(|(service, _)| runs(settings, *service));
     for (_, other) in others {
         for own in ["token.udp_port", "token.tcp_port"] {
-            // What has no datagrams or no streams does not matter: two services on one number confuse everybody.
+            // One port number for two services is refused, even if one uses only datagrams and the other only
+            // streams.
             let (port, taken): (u16, u16) = (settings.number(own), settings.number(other));
             if port != 0 && port == taken {
                 return Err(format!("{own} and {other} are both {port}: give each its own"));

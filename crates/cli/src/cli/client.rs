@@ -264,7 +264,7 @@ impl Events {
         Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
     }
 
-    /// Waits for an event of this kind, or for the news that some were missed.
+    /// Waits for an event of this kind, or for a `missed` event.
     pub(crate) fn wait(&mut self, mut is_it: impl FnMut(&Value) -> bool) -> anyhow::Result<()> {
         while let Some(event) = self.next()? {
             if event.kind == "missed" || is_it(&serde_json::from_str(&event.data).unwrap_or_default()) {

@@ -47,7 +47,7 @@ pub(crate) struct Demo {
     /// End after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Do what this file says; see the examples below.
+    /// Run the actions of this file; see the examples below.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
 }

@@ -32,14 +32,14 @@ use rustix::time::{
 pub(crate) struct Guard {
     /// The socket of the client.
     socket: String,
-    /// When the first deadline was asked for, in microseconds since boot.
+    /// The time of the request for the first deadline, in microseconds since boot.
     asked: u64,
-    /// How much was left then, in microseconds.
+    /// The time that was left then, in microseconds.
     left: u64,
-    /// A weak turn, and when its limit brings TERM, in microseconds since boot.
+    /// The time of SIGTERM at the limit of a weak turn, in microseconds since boot.
     #[arg(long, requires = "kill_at")]
     term_at: Option<u64>,
-    /// When its limit brings KILL.
+    /// The time of SIGKILL at the limit, in microseconds since boot.
     #[arg(long, requires = "term_at")]
     kill_at: Option<u64>,
     /// The process group of the terminal, if the command stays in it.
@@ -154,7 +154,7 @@ fn guard(
             PollFd::from_borrowed_fd(ended, PollFlags::IN),
             PollFd::from_borrowed_fd(socket, PollFlags::IN),
         ];
-        // The command has ended, but its group has not: nobody tells when it does.
+        // The command has ended, but its group has not. The kernel does not report the end of a group, so this polls.
         let has_ended = running.code.is_some();
         if has_ended {
             fds[1] = PollFd::from_borrowed_fd(timer, PollFlags::IN);
@@ -172,7 +172,7 @@ fn guard(
                     return Ok(was_ended);
                 }
             } else {
-                // TU-35: the client is gone, so nobody keeps the turn.
+                // TU-35: the client is gone and no longer keeps the turn.
                 has_client = false;
                 keeping.end(since_boot());
             }

@@ -59,7 +59,7 @@ pub(super) struct How {
 
 /// The limit of a command if none is given.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
-/// How long a turn is waited for if nobody says.
+/// The default of `--wait`.
 const WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl How {
@@ -77,7 +77,7 @@ impl How {
         self.limit.as_deref().unwrap_or("60s")
     }
 
-    /// How long the command may run; `default` if nobody says.
+    /// The limit of the run time; `default` without `--limit`.
     pub(super) fn limit(&self, default: Duration) -> Result<Duration, UsageError> {
         self.limit.as_ref().map_or(Ok(default), |text| super::token::duration("--limit", text))
     }

@@ -188,7 +188,7 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
-/// As much of an address or a hash as people can tell apart.
+/// The first digits of an address or a hash.
 fn short(value: &Value, key: &str) -> String {
     text(value, key).chars().take(16).collect()
 }

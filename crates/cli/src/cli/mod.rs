@@ -112,7 +112,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if error.exit_code() == 0
         || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     {
-        // If nobody reads it there is nobody to tell.
+        // A closed output is ignored.
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }

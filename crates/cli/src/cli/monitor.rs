@@ -92,7 +92,7 @@ impl Names {
         unknown.retain(|id| !self.by_id.contains_key(*id));
         if !unknown.is_empty() {
             self.ask_members(client);
-            // Whoever has no name is not asked for again.
+            // An id without a name is not looked up again.
             for id in unknown {
                 self.by_id.entry(id.to_owned()).or_default();
             }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_event_carries_stays_on_its_line() {
+    fn the_fields_of_an_event_stay_on_one_line() {
         let json = r#"{"at_micros":0,"node":"red","protocol":"members","event":"event_received","payload":"a\nb\u001b[31m"}"#;
         let Value::Object(fields) = serde_json::from_str(json).unwrap() else { panic!("an object") };
         let line = anstream::adapter::strip_str(&readable(&fields, &Names::default())).to_string();

@@ -25,8 +25,8 @@ impl Output {
         Self { json }
     }
 
-    /// Prints a line. Colours are left out where nobody sees them or `NO_COLOR` is set; a reader that has gone away
-    /// ends the program as it would end `cat`.
+    /// Prints a line. Without a terminal, or with `NO_COLOR`, it prints no colours. A closed pipe ends the program,
+    /// as it would end `cat`.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         use std::io::Write as _;
         if writeln!(anstream::stdout(), "{}", text.as_ref()).is_err() {
@@ -51,14 +51,14 @@ impl Output {
     /// One line, the chain of causes behind colons, never a backtrace.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         use std::io::Write as _;
-        // If standard error is gone there is nobody to tell.
+        // A closed standard error is ignored.
         let _ = writeln!(anstream::stderr(), "{BAD}annulus:{BAD:#} {error:#}");
     }
 
     /// One line for people beside the output proper.
     pub(crate) fn note(&self, text: &str) {
         use std::io::Write as _;
-        // If standard error is gone there is nobody to tell.
+        // A closed standard error is ignored.
         let _ = writeln!(anstream::stderr(), "{DIM}annulus: {text}{DIM:#}");
     }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_say_does_nothing_to_the_terminal() {
+    fn foreign_text_cannot_control_the_terminal() {
         assert_eq!(plain("grün db-1"), "grün db-1");
         assert_eq!(plain("\u{1b}[2Jroot\r\n"), "\\u{1b}[2Jroot\\r\\n");
         assert_eq!(plain("\u{9b}31m\u{202e}"), "\\u{9b}31m\\u{202e}");

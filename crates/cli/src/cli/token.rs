@@ -128,7 +128,7 @@ impl Token {
             Some(Verb::Get { key }) => get(key.as_deref(), client, output)?,
             Some(Verb::Graph { dot }) => graph(dot, client, output)?,
             Some(Verb::Watch { count }) => {
-                // An agent without the service would tell nothing, for ever.
+                // Without the service the stream would have no events: this request fails then.
                 client.read::<serde::de::IgnoredAny>("/v1/token")?;
                 super::monitor::Monitor::of_protocol("token", count).run(client, output)?;
             }
@@ -137,7 +137,7 @@ impl Token {
     }
 }
 
-/// The token as an agent tells it; its data apart, for only that may hold what is no ordinary JSON value.
+/// The token as the agent reports it, and its data apart: only the data may have values that are no ordinary JSON.
 fn read(client: &Client) -> anyhow::Result<(String, Value, Document)> {
     let (text, mut fields): (String, BTreeMap<String, Raw>) = client.read("/v1/token")?;
     let data = fields.remove("data").filter(|data| !data.is_null());
@@ -211,7 +211,7 @@ fn row(node: &Value, token: &Value) -> Vec<String> {
 }
 
 fn set(args: SetArgs, client: &Client, output: &Output) -> anyhow::Result<()> {
-    // What is no JSON is a text.
+    // An argument that is no JSON is a text.
     let value = Raw::new(&args.value).unwrap_or_else(|_| args.value.as_str().into());
     let set = Set { key: args.key, value };
     set.check().map_err(|reason| UsageError(format!("this value cannot travel: {reason}")))?;

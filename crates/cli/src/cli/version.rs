@@ -1,4 +1,4 @@
-//! `annulus version`: which program this is and what it speaks.
+//! `annulus version`: the versions of the program and of its protocols.
 
 use serde_json::json;
 

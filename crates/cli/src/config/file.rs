@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_section_says_where_it_belongs() {
+    fn a_key_outside_a_section_is_refused() {
         assert!(parse("port = 7").unwrap_err().contains("outside a section"));
         assert!(parse("[members]\n[members.deep]\nx = 1").unwrap_err().contains("members.deep"));
         let error = parse("[http]\ntoken = \"secret\n").unwrap_err();

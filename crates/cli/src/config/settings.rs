@@ -123,7 +123,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// On an IPv6 address the default is without mesh, which speaks IPv4 only.
+    /// On an IPv6 address the default is without mesh, which supports IPv4 only.
     fn leave_mesh_out(&mut self) {
         let is_ipv6 = self.ip("node.bind").is_ipv6();
         if let Some((services, Source::Default)) = self.values.get_mut("node.services").filter(|_| is_ipv6) {

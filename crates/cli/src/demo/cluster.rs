@@ -301,7 +301,7 @@ fn free_block() -> anyhow::Result<u8> {
     )
 }
 
-/// A UDP port for the broadcasts of token: agents of this machine must not hear them.
+/// A UDP port for the broadcasts of token, which other agents of this machine do not receive.
 fn free_udp_port() -> anyhow::Result<u16> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot bind to 127.0.0.1")?;
     Ok(socket.local_addr()?.port())

@@ -75,7 +75,7 @@ fn done() -> Json<Value> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeRequest {
-    /// After a kill: start the node again so much later, unless somebody has done that.
+    /// After a kill: restart the node after this time, unless it runs already.
     revive_after_ms: Option<u64>,
 }
 

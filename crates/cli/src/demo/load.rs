@@ -50,7 +50,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>, mut leaving: watch::Receiver<bool
 }
 
 impl Cluster {
-    /// Sends a message from a node to the owner of a key; the answer tells its path.
+    /// Sends a message from a node to the owner of a key; the answer has its path.
     pub(crate) async fn send(&self, from: &str, key: &str, text: &str) -> Result<Value, ApiError> {
         let member = self.member(from)?;
         let api = awake(member)?;
@@ -174,7 +174,7 @@ fn outcome_text(outcome: &Outcome) -> String {
 
 async fn one_message(cluster: Arc<Cluster>, number: usize) {
     if let Some(member) = pick(&cluster, number, |member| member.awake().is_some()) {
-        // Every other message goes to a key of a node that is away, if there is one: it must find another way.
+        // Every second message goes to a key of a stopped node, if there is one: it must take another path.
         let away =
             pick(&cluster, number, |member| member.api().is_none()).filter(|_| number.is_multiple_of(2));
         let numbers = (0..KEYS).map(|step| (number * 7919 + step) % KEYS);
@@ -249,7 +249,7 @@ async fn tidy_up(cluster: Arc<Cluster>) {
         for line in lines.iter().take(lines.len().saturating_sub(INBOX_MAX)) {
             ask(&api, services::MESH, PartCommand::Mesh(w3w::Command::Remove { number: line.number })).await;
         }
-        // Blocks that nobody waits for would stay until their time is over.
+        // Unreferenced blocks would stay until they expire.
         ask(&api, services::MESH, PartCommand::Mesh(w3w::Command::Collect)).await;
     }
 }

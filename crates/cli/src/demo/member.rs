@@ -163,8 +163,8 @@ impl Member {
     }
 }
 
-/// An identity whose id lies where the picture of the ring has room for it. The two nodes of a pair have one first digit, so
-/// the routing table of another node has only one of them, and a message to the other takes two hops.
+/// An identity whose id lies where the picture of the ring has room for it. The two nodes of a pair share their first
+/// digit. So the routing table of another node has only one of them, and a message to the other takes two hops.
 fn place(index: usize, count: usize) -> Identity {
     let (pairs, pair) = (count.div_ceil(2), index / 2);
     let within = if index.is_multiple_of(2) { 0.1 } else { 0.66 };

@@ -75,7 +75,7 @@ impl Screen {
         Ok(Self { terminal, keys, page, begin, lines, selected: 0, is_help: false, messages: 0 })
     }
 
-    /// The next key that somebody presses.
+    /// The next key press.
     pub(crate) async fn key(&mut self) -> Option<KeyEvent> {
         self.keys.recv().await
     }

@@ -115,7 +115,7 @@ fn nodes(cluster: &Cluster, seen: &[Seen<'_>]) -> Value {
     cluster.members.iter().map(node).collect()
 }
 
-/// The state that is seen most often; a node that nobody sees is alive.
+/// The most frequent state; a node that no other lists is alive.
 fn most(counts: [u32; 4]) -> State {
     let states = [State::Alive, State::Suspect, State::Dead, State::Left];
     let best = (0..4).rev().max_by_key(|column| counts[*column]).unwrap_or(0);

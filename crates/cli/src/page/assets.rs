@@ -56,7 +56,7 @@ pub(crate) fn assets() -> Router {
     ASSETS.iter().fold(Router::new(), |router, asset| router.route(asset.path, get(async || respond(asset))))
 }
 
-/// Whether a path is one of a file of the page: those tell nothing about the node.
+/// Whether a path is a file of the page: those have no data of the node.
 pub(crate) fn is_asset(path: &str) -> bool {
     ASSETS.iter().any(|asset| asset.path == path)
 }

@@ -1,4 +1,4 @@
-//! The feed of the page: sections that are sampled while somebody watches, and the events of the journal between them.
+//! The feed of the page: sections that are sampled while a client watches, and the events of the journal between them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -101,14 +101,14 @@ fn is_rare(line: &str) -> bool {
     !FREQUENT.iter().any(|event| line.contains(&format!("\"event\":\"{event}\"")))
 }
 
-/// Samples as long as somebody watches.
+/// Samples as long as a client watches.
 async fn sample(shared: Arc<Shared>) {
     loop {
         if shared.samples.receiver_count() == 0 {
             // A viewer who comes later must not begin with what was true long ago.
             shared.samples.send_replace(Arc::default());
             shared.is_sampling.store(false, Ordering::Release);
-            // Somebody may have come between the two.
+            // A client may have subscribed between the two.
             if shared.samples.receiver_count() == 0 || shared.is_sampling.swap(true, Ordering::AcqRel) {
                 return;
             }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_sampled_while_nobody_watches() {
+    async fn nothing_is_sampled_without_a_watcher() {
         let (_leave, leaving) = watch::channel(false);
         let (page, samples, journal) = page(leaving);
         journal.push(1, &json!({ "event": "x" }));

@@ -26,7 +26,7 @@ pub(crate) fn edges_of(edges: &[Edge]) -> Value {
     serde_json::to_value(edges).unwrap_or_default()
 }
 
-/// The messages of a node that somebody may still wait for, newest first, and then the last others.
+/// The open messages of a node, newest first, and then the last others.
 pub(crate) fn mail_of(from: &str, look: &Look) -> Vec<Value> {
     let is_open =
         |line: &&w3w::Sent| matches!(line.state, SentState::Waiting | SentState::UnderWay | SentState::Given);

@@ -30,8 +30,8 @@ where
         .route("/v1/page/nodes/{node}", get(node))
 }
 
-/// Everything that the page shows, as it is now: an object with `v` (1), `position` (to be sent as `Last-Event-ID` to
-/// `/v1/page/events`), `sections`, and `news`: the last events without those that come many times a second.
+/// A snapshot of the page: an object with `v` (1), `position`, `sections` and `news`. Send `position` as
+/// `Last-Event-ID` to `/v1/page/events`. `news` has the last events without those that come many times a second.
 async fn snapshot(State(page): State<Page>) -> Json<Value> {
     Json(page.snapshot().await)
 }

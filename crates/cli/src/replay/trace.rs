@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::line::{Record, TraceLine, parse};
 
-/// The most lines that the page plays; what comes later is left out, and the page says so.
+/// The most lines that the page plays; later ones are left out, and the page shows that.
 const LINES_MAX: usize = 400_000;
 
 /// Fields of events that the page does not show and that are long.

@@ -24,8 +24,8 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 /// Events from now on, or from the event behind the one that `Last-Event-ID` names.
 ///
 /// Each event's data is one JSON object: `v` (1), `seq`, `at_micros`, `node`, `service`, `protocol`, `event` and what
-/// belongs to that event. If events between the named one and the oldest kept are gone, the first one is of the type
-/// `missed` and tells how many.
+/// belongs to that event. If events between the named one and the oldest kept are gone, the first event is of the
+/// type `missed` and has their number.
 #[utoipa::path(get, path = "/v1/events",
     params(("Last-Event-ID" = Option<String>, Header, description = "The last event the client has, to go on behind it.")),
     responses((status = 200, description = "Events without end.", body = String, content_type = "text/event-stream")))]

@@ -46,7 +46,7 @@ pub(crate) async fn check(State(guard): State<Guard>, request: Request, next: Ne
 fn admit(guard: &Guard, request: &Request) -> Result<(), ApiError> {
     let headers = request.headers();
     match &guard.token {
-        // The page itself tells nothing; it asks for the token.
+        // The page itself has no data of the node; it asks for the token.
         Some(_) if request.method() == Method::GET && page::is_asset(request.uri().path()) => {}
         Some(token) => check_token(headers, token)?,
         None => check_host(request)?,
@@ -101,7 +101,7 @@ fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// A browser tells with every request that changes something which site made it.
+/// A browser names the site of origin in every request that changes something.
 fn check_same_site(headers: &HeaderMap) -> Result<(), ApiError> {
     let cross_site =
         text(headers, "sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");

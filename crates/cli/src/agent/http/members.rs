@@ -22,7 +22,7 @@ use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody, QueryArgs};
 use crate::agent::services;
 
-/// How long a join or a goodbye may take.
+/// The timeout of a join or a leave.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
@@ -42,7 +42,7 @@ struct MemberInfo {
     /// Its place on the ring.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     id: Id,
-    /// What people call it.
+    /// Its name.
     name: String,
     /// Where it is, the best address first.
     #[schema(value_type = Vec<String>)]
@@ -63,7 +63,7 @@ struct MemberInfo {
     /// The ports of its other services, by name, and its address in the mesh as `nid`.
     #[schema(value_type = BTreeMap<String, Value>)]
     services: swim::Services,
-    /// What else it tells of itself.
+    /// Its tags.
     tags: BTreeMap<String, String>,
     /// Whether it is the agent that answers.
     is_self: bool,
@@ -91,7 +91,7 @@ async fn members(
     Ok(Json(list(&api, !query.live).await?.iter().map(shown).collect()))
 }
 
-/// Whom to join.
+/// The addresses to join.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JoinRequest {
@@ -100,7 +100,7 @@ struct JoinRequest {
     addrs: Vec<SocketAddr>,
 }
 
-/// What became of a join.
+/// The result of a join.
 #[derive(Serialize, ToSchema)]
 struct JoinAnswer {
     /// Those that answered.
@@ -153,7 +153,7 @@ async fn join(
             }
         }
     };
-    // Who has not answered by then has not joined; the machine goes on trying.
+    // An address without an answer by then counts as not joined; the machine keeps trying.
     let _ = tokio::time::timeout(PATIENCE, heard).await;
     if let (true, Some(addr)) = (answer.joined.is_empty(), elsewhere) {
         return Err(ApiError::new(
@@ -188,7 +188,7 @@ struct Done {
 
 const DONE: Json<Done> = Json(Done { done: true });
 
-/// Say goodbye to the group; the agent goes on without it.
+/// Leave the group; the agent keeps running.
 #[utoipa::path(post, path = "/v1/leave", request_body = Nothing, responses(
     (status = 200, description = "A member was told.", body = Done),
     (status = 504, description = "Nobody could be told in time.", body = ErrorBody),
@@ -249,14 +249,14 @@ async fn force_leave(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EventRequest {
-    /// What it is called.
+    /// Its name.
     name: String,
-    /// What it carries.
+    /// Its payload.
     #[serde(default)]
     payload: String,
 }
 
-/// Tell the application of every member something.
+/// Send an event to the application of every member.
 #[utoipa::path(post, path = "/v1/events", request_body = EventRequest, responses(
     (status = 200, description = "It is on its way.", body = Done),
     (status = 400, description = "It has no name that can be shown.", body = ErrorBody),
@@ -306,7 +306,7 @@ struct TagsRequest {
     remove: Vec<String>,
 }
 
-/// Change what this node tells of itself.
+/// Change the tags of this node.
 #[utoipa::path(post, path = "/v1/tags", request_body = TagsRequest, responses(
     (status = 200, description = "All own tags, as they are now.", body = BTreeMap<String, String>),
     (status = 400, description = "A key is empty or has a `=` in it, or a tag has control characters.", body = ErrorBody),
@@ -402,8 +402,8 @@ async fn resolve(api: &Api, text: &str) -> Result<Id, ApiError> {
     }
 }
 
-/// The address in the mesh that the member of this name tells, if it tells one; `None` if there is no such member, several
-/// have the name, or members does not run here.
+/// The NID of the member of this name, if it announces one. `None` if no member or several have the name, or members does
+/// not run here.
 pub(super) async fn nid_of(api: &Api, name: &str) -> Option<Option<String>> {
     let members = list(api, true).await.ok()?;
     let told = members.iter().filter_map(|member| Tags::decode(&member.node.meta).ok());
@@ -426,7 +426,7 @@ async fn ask(api: &Api, command: swim::Command) -> Result<swim::Reply, ApiError>
     }
 }
 
-/// What a command should not be answered with here.
+/// The error of an unexpected reply.
 fn unexpected(reply: &swim::Reply) -> ApiError {
     match reply {
         swim::Reply::NoSuchMember => no_member("the member was forgotten just now"),

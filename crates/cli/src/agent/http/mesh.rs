@@ -77,7 +77,7 @@ struct MeshStatus {
     memory_bytes: usize,
 }
 
-/// Who this node is in the mesh, and how it is.
+/// The address and the state of this node in the mesh.
 #[utoipa::path(get, path = "/v1/mesh", responses(
     (status = 200, description = "How the node is.", body = MeshStatus),
     (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
@@ -131,7 +131,7 @@ struct LetterRequest {
 /// A message is safe here and on its way.
 #[derive(Serialize, ToSchema)]
 struct LetterAnswer {
-    /// What its bytes are found under.
+    /// The hash of its bytes.
     hash: String,
     /// Its number in the outbox.
     number: u64,
@@ -190,11 +190,11 @@ struct FromQuery {
 struct InboxLine {
     /// Its number in the inbox.
     number: u64,
-    /// Who sent it, or claims to have.
+    /// The sender, which the mesh does not prove.
     from: String,
     /// This node.
     to: String,
-    /// What its bytes are found under.
+    /// The hash of its bytes.
     hash: String,
     /// How long it is.
     size: u64,
@@ -213,7 +213,7 @@ struct InboxLine {
     name: Option<String>,
 }
 
-/// What came for this node, oldest first.
+/// The received messages, oldest first.
 #[utoipa::path(get, path = "/v1/mesh/inbox", params(FromQuery), responses(
     (status = 200, description = "The messages.", body = Vec<InboxLine>),
     (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
@@ -269,15 +269,15 @@ async fn describe(api: &Api, line: &w3w::Received) -> (Option<String>, Option<St
 struct OutboxLine {
     /// Its number in the outbox.
     number: u64,
-    /// Whom it is for.
+    /// The recipient.
     to: String,
-    /// What its bytes are found under.
+    /// The hash of its bytes.
     hash: String,
     /// How long they are; of a file, all of it.
     size: u64,
     /// When it was sent, in seconds since 1970.
     sent_at: u64,
-    /// Whether a receipt was asked for.
+    /// Whether a receipt was requested.
     wants_receipt: bool,
     /// Whether it is a file in several blocks.
     is_file: bool,
@@ -309,7 +309,7 @@ struct OutboxLine {
     refusal: Option<w3w::RefusalReason>,
 }
 
-/// What this node sent and what is known of it, oldest first.
+/// The sent messages and their states, oldest first.
 #[utoipa::path(get, path = "/v1/mesh/outbox", params(FromQuery), responses(
     (status = 200, description = "The messages.", body = Vec<OutboxLine>),
     (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
@@ -347,7 +347,7 @@ async fn outbox(
     }
 }
 
-/// What the sender of a message wrote, without what was put around it to ask for a receipt; a file as a stream.
+/// The content of a message, without the form around it; a file as a stream.
 #[utoipa::path(get, path = "/v1/mesh/inbox/{number}",
     params(("number" = String, Path, description = "As the inbox shows it.")),
     responses(
@@ -460,7 +460,7 @@ async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Respo
 #[serde(deny_unknown_fields)]
 struct CollectRequest {}
 
-/// What was thrown away.
+/// The deleted blocks.
 #[derive(Serialize, ToSchema)]
 struct CollectAnswer {
     /// How many blocks.
@@ -469,7 +469,7 @@ struct CollectAnswer {
     bytes: u64,
 }
 
-/// Throw away every block that nobody waits for.
+/// Delete every block that no inbox line, queue entry or file refers to.
 #[utoipa::path(post, path = "/v1/mesh/gc", request_body = CollectRequest, responses(
     (status = 200, description = "They are gone.", body = CollectAnswer),
     (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
@@ -526,7 +526,7 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
 /// The one block or file whose hash begins with these digits.
 async fn find(api: &Api, digits: &str, is_file: bool) -> Result<Key, ApiError> {
     let Some((first, last)) = Key::beginning_with(digits) else {
-        // An agent without the service says so, whatever the hash.
+        // An agent without the service reports that first, whatever the hash.
         ask(api, w3w::Command::Status).await?;
         return Err(ApiError::new(
             StatusCode::BAD_REQUEST,

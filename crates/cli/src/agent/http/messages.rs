@@ -36,7 +36,7 @@ pub(crate) const LONG_BODIES_MAX: usize = 8;
 /// How long another one waits for its turn.
 const LONG_BODY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What may stand around the payload in a body: the key, which is any text, and the rest.
+/// The most bytes around the payload in a body: the key, which is any text, and the other fields.
 const AROUND_BYTES_MAX: usize = 64 * 1024;
 
 /// Their bodies may be as long as the longest message is as base64.
@@ -62,7 +62,7 @@ struct LetterBody<T> {
 }
 
 impl<T> LetterBody<T> {
-    /// What `read` makes of it, which then is all that is left of it.
+    /// Converts the body with `read`, which consumes it and ends its turn.
     fn read<U>(self, read: impl FnOnce(T) -> Result<U, ApiError>) -> Result<U, ApiError> {
         read(self.body)
     }
@@ -73,7 +73,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for LetterBody<T> {
 
     async fn from_request(request: Request, state: &Api) -> Result<Self, ApiError> {
         let size = request.body().size_hint();
-        // Refused before it is asked for: a client that sends it would not read why.
+        // Refuses a body before reading it: a client that is sending would not read the error.
         if size.lower() > body_bytes_max(state.message_bytes_max) as u64 {
             return Err(not_done(pastry::Reply::TooLong));
         }
@@ -100,7 +100,7 @@ async fn turn(api: &Api) -> Result<OwnedSemaphorePermit, ApiError> {
 struct SendRequest {
     /// To whose owner: 32 hexadecimal digits, or any text: then its hash.
     key: String,
-    /// What, in base64.
+    /// The payload in base64.
     payload_base64: String,
     /// For which application; the one without a name if not given.
     #[serde(default)]
@@ -114,7 +114,7 @@ struct SendRequest {
 /// The application of the owner has the message.
 #[derive(Serialize, ToSchema)]
 struct SendAnswer {
-    /// What became of it: `kept`, on the owner's disk, perhaps not read yet; or `handled`, by an application there.
+    /// The outcome: `kept`, on the owner's disk and possibly unread; or `handled`, by an application there.
     state: &'static str,
     /// The id of the node it was delivered to.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
@@ -161,7 +161,7 @@ async fn send(State(api): State<Api>, body: LetterBody<SendRequest>) -> Result<J
 /// The owner has answered.
 #[derive(Serialize, ToSchema)]
 struct AskAnswer {
-    /// What became of the question: `handled`.
+    /// The outcome of the request: `handled`.
     state: &'static str,
     /// The id of the node that answered.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
@@ -241,7 +241,7 @@ async fn answer(
 ) -> Result<Json<AnswerDone>, ApiError> {
     let command = body.read(|request| {
         let payload = payload(&request.payload_base64)?;
-        // What is no number is no question's number either.
+        // An id that is no number belongs to no request.
         let Ok(id) = u128::from_str_radix(&request.id, 16) else {
             return Err(no_such_question());
         };
@@ -261,7 +261,7 @@ async fn answer(
     }
 }
 
-/// Messages that somebody has read.
+/// Messages to mark as read.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ReadRequest {
@@ -308,9 +308,9 @@ struct MessageInfo {
     hops: u8,
     /// Whether the sender waits for an answer.
     ask: bool,
-    /// Whether somebody has read it. Unread messages stay, also when the agent restarts.
+    /// Whether a client has marked it as read. Unread messages stay, also when the agent restarts.
     read: bool,
-    /// What, in base64. The last field: it is written piece by piece.
+    /// The payload in base64. The last field: it is written piece by piece.
     payload_base64: String,
 }
 

@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     pub(crate) message_bytes_max: usize,
     /// Becomes true when the agent leaves: streams of events end then, or they would hold it for ever.
     pub(crate) leaving: watch::Receiver<bool>,
-    /// What the page of this agent shows.
+    /// The page of this agent.
     pub(crate) page: std::sync::OnceLock<Page>,
 }
 
@@ -88,7 +88,7 @@ impl Api {
         names::Names::recent(self).await
     }
 
-    /// What the page of this agent shows.
+    /// The page of this agent.
     pub(crate) fn page(&self) -> Page {
         let view = || Page::new(page::AgentView::new(Arc::downgrade(&self.shared)), self.leaving.clone());
         self.page.get_or_init(view).clone()

@@ -57,7 +57,7 @@ struct Hop {
     rtt_ms: Option<f64>,
 }
 
-/// Who owns a key, and the way there.
+/// The owner of a key, and the path to it.
 #[utoipa::path(get, path = "/v1/route/{key}",
     params(("key" = String, Path, description = "32 hexadecimal digits, or any text: then its hash.")),
     responses(
@@ -236,7 +236,7 @@ async fn has_joined(api: &Api) -> Result<bool, ApiError> {
     }
 }
 
-/// The error for a reply that is none of those a command hopes for.
+/// The error of an unexpected reply.
 pub(super) fn not_done(reply: pastry::Reply) -> ApiError {
     match reply {
         pastry::Reply::Outcome(pastry::Outcome::Failed { why }) => failed(why),

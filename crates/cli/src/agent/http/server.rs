@@ -17,7 +17,8 @@ use tokio::sync::{Semaphore, watch};
 
 use super::error::ApiError;
 
-/// The most connections. One more is told so and closed: whoever holds all of them must not make others wait.
+/// The most connections. A further client gets an error and is closed, so that one client with all connections cannot
+/// block others.
 const CONNECTIONS_MAX: usize = 256;
 
 /// How long the head of a request may take, and how long a connection may wait for the next one.

@@ -40,12 +40,18 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 
 /// The token, its ring and its data, as this node sees them.
 ///
-/// An object with `state` ("orphan", "waiter" or "leader"), `token_id`, `host_id`, `addr`, `nodes` (each with its
-/// `host_id`, `name` if it is known, `addr`, penalty and `tenures`), `waiting`, `fence`, `holder` (as far as this node knows: itself, or whom it gave
-/// the token to; `holder_name` if it is known), `guarantee` of a turn ("exclusive" with voters;
-/// "weak" without: two can run at once if the network splits), `voters` (the group of voters that the ring has), `generation` (the edge of the graph by which this token came about, if it is known), `passed_to`, `loop_micros`, `availability` (the share of the time in which the token
-/// was not lost), `renew_timeout_micros`, `grace_micros`, `pause_max_micros`, `values_dropped`, `refused_tokens`, `data_bytes`
-/// and `data` (the JSON that travels, as it was written; null if it is not ours).
+/// The object has these fields:
+///
+/// - `state` ("orphan", "waiter" or "leader"), `token_id`, `host_id`, `addr`;
+/// - `nodes`, each with its `host_id`, `name` if it is known, `addr`, penalty and `tenures`;
+/// - `waiting`, `fence`, `passed_to`, `loop_micros`, `renew_timeout_micros`, `grace_micros`, `pause_max_micros`;
+/// - `holder`, as far as this node knows: itself, or the node that it passed the token to; `holder_name` if it is known;
+/// - `guarantee` of a turn: "exclusive" with voters; "weak" without: two can run at once if the network splits;
+/// - `voters`, the group of voters that the ring has;
+/// - `generation`, the edge of the graph that made this token, if it is known;
+/// - `availability`, the share of the time in which the token was not lost;
+/// - `values_dropped`, `refused_tokens`, `data_bytes`;
+/// - `data`, the JSON that travels, as it was written; null if it is not ours.
 #[utoipa::path(get, path = "/v1/token", responses(
     (status = 200, description = "The token.", body = Object),
     (status = 404, description = "This agent does not run token.", body = ErrorBody),
@@ -107,8 +113,8 @@ struct SetRequest {
 struct SetAnswer {
     /// Always true.
     done: bool,
-    /// Whether the token came back with the value: false if a node of the ring drops values, null if it did not come back in
-    /// time to know.
+    /// Whether the token returned with the value: false if a node of the ring drops values, null if it did not return in
+    /// time.
     kept: Option<bool>,
 }
 
@@ -163,13 +169,13 @@ async fn is_kept(api: &Api) -> Result<Option<bool>, ApiError> {
     }
 }
 
-/// How long the token takes to come round, if nobody holds it.
+/// The time of one loop of the token without holds.
 pub(super) fn loop_of(status: &Status) -> Duration {
     let usual = status.loop_micros.map_or(LOOP, Duration::from_micros);
     (2 * usual + LOOP).min(LOOP_MAX)
 }
 
-/// The token did not come in time; the error says who has it.
+/// The error of a token that did not come in time; it names the holder.
 pub(super) async fn not_free(api: &Api, waited: Duration) -> ApiError {
     let holder = match status(api).await {
         Ok(status) => status.holder.and_then(|holder| {
@@ -238,8 +244,8 @@ struct HoldAnswer {
 
 /// Wait for the token and keep it, until it is released or the limit is over.
 ///
-/// If the client goes away while it waits, its place is given up at once; later the token stays until the limit is over. An
-/// event `token_lost` tells of a hold that ended by itself. `POST /v1/token/turn` is a hold that ends with its client.
+/// If the client disconnects while it waits, it loses its place at once; later the token stays until the limit is over.
+/// An event `token_lost` reports a hold that ended by itself. `POST /v1/token/turn` is a hold that ends with its client.
 #[utoipa::path(post, path = "/v1/token/hold", request_body = HoldRequest, responses(
     (status = 200, description = "The token is here and stays.", body = HoldAnswer),
     (status = 400, description = "The limit is too short or too long.", body = ErrorBody),
@@ -252,7 +258,7 @@ async fn hold(
     let limit = request.limit()?;
     let (mut sender, answer) = oneshot::channel();
     let key = next_key();
-    // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
+    // In a task of its own: it outlives a client that disconnects, and releases a hold without a client.
     tokio::spawn(async move {
         let reply = tokio::select! {
             reply = ask(&api, jitterbug::Command::HoldAs { key, limit }) => Some(reply),

@@ -24,8 +24,8 @@ use super::Api;
 use super::error::{ApiError, ErrorBody, JsonBody};
 use super::token::{self, ask, bounded, held, next_key, status};
 
-/// The greatest time between two signs of life in a turn. They tell the client that its agent is not paused, and the
-/// agent that its client is there.
+/// The greatest time between two signs of life in a turn. They show the client that its agent is not paused, and the
+/// agent that its client is connected.
 const ALIVE_MAX: Duration = Duration::from_secs(5);
 
 /// How many signs of life fit into the silence that ends a turn.
@@ -45,7 +45,7 @@ struct TurnRequest {
     wait_ms: Option<u64>,
 }
 
-/// News of a turn.
+/// An event of a turn.
 enum News {
     Held { hold: RequestId, fence: u64, silence: Duration },
     Alive,
@@ -54,10 +54,11 @@ enum News {
 
 /// Wait for the token and keep it as long as this connection is open, but no longer than the limit.
 ///
-/// Server-sent events, each with a JSON object: `held` (`hold`, `fence`, `silence_ms`) when the token is here, `alive` now and
-/// then, and `ended` (`reason`: "released", "limit", "stopping", "stalled", "merged" or "cut_off") when the turn is over. If
-/// the agent does not answer `POST /v1/token/keep` for `silence_ms`, the ring may have gone on without it. If the client goes
-/// away, whatever way, the token goes on after `silence_ms`; a client that has ended its work releases the hold.
+/// The answer is a stream of server-sent events, each with a JSON object. `held` (`hold`, `fence`, `silence_ms`) comes
+/// when the token is here, `alive` periodically. `ended` comes when the turn is over; its `reason` is "released",
+/// "limit", "stopping", "stalled", "merged" or "cut_off". If the agent does not answer `POST /v1/token/keep` for
+/// `silence_ms`, the ring may have regenerated the token. If the client disconnects, the agent passes the token on after
+/// `silence_ms`; a client that has ended its work releases the hold.
 #[utoipa::path(post, path = "/v1/token/turn", request_body = TurnRequest, responses(
     (status = 200, description = "The token is here and stays.", body = String, content_type = "text/event-stream"),
     (status = 400, description = "The limit is too short or too long.", body = ErrorBody),
@@ -79,7 +80,7 @@ async fn turn(
     let silence = Duration::from_micros(ring.pause_max_micros);
     let alive = (silence / ALIVE_PER_SILENCE).min(ALIVE_MAX);
     let (sender, mut news) = mpsc::channel(2);
-    // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
+    // In a task of its own: it outlives a client that disconnects, and releases a hold without a client.
     tokio::spawn(watch(api, Terms { limit, wait, silence }, sender));
     let first = news.recv().await.ok_or_else(ApiError::stopping)??;
     let stream = futures_util::stream::unfold((Some(first), news), move |(first, mut news)| async move {
@@ -112,7 +113,7 @@ async fn watch(api: Api, terms: Terms, client: mpsc::Sender<Result<News, ApiErro
     let reply = tokio::select! {
         reply = ask(&api, jitterbug::Command::HoldAs { key, limit }) => reply,
         () = client.closed() => {
-            // Its place is given up at once. If the node has ended there is none.
+            // Its place is released at once. If the node has ended there is none.
             let _ = ask(&api, jitterbug::Command::Withdraw { key }).await;
             return;
         }

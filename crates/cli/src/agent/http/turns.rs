@@ -98,7 +98,7 @@ async fn lock(
     let (sender, answer) = oneshot::channel();
     let waiting = Withdraw { api: api.clone(), turn, armed: true };
     let asking = api.clone();
-    // In a task of its own: it outlives a client that goes away, and gives back what nobody waits for any more.
+    // In a task of its own: it outlives a client that disconnects, and releases a turn without a client.
     tokio::spawn(async move {
         let reply = ask(&asking, turns::Command::Lock(lock)).await;
         if let Err(Ok(turns::Reply::Granted(grant))) = sender.send(reply) {
@@ -128,7 +128,7 @@ impl Drop for Withdraw {
     fn drop(&mut self) {
         if self.armed {
             let (api, turn) = (self.api.clone(), self.turn);
-            // If the node has ended nobody waits.
+            // If the node has ended, no release is needed.
             tokio::spawn(async move { drop(ask(&api, turns::Command::Release(turn)).await) });
         }
     }
@@ -324,7 +324,7 @@ struct TurnsDone {
 ))]
 async fn release(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<TurnsDone>, ApiError> {
     let turn = turn_id(&turn)?;
-    // In a task of its own: the command has ended, also if its client has gone away since.
+    // In a task of its own: the command has ended, even if its client has disconnected since.
     let released = tokio::spawn(async move { ask(&api, turns::Command::Release(turn)).await });
     match released.await.map_err(|_| ApiError::stopping())?? {
         turns::Reply::Released => Ok(Json(TurnsDone { done: true })),
@@ -362,7 +362,7 @@ async fn renew(State(api): State<Api>) -> Result<Json<TurnsDone>, ApiError> {
     operated(&ask(&api, turns::Command::Renew).await?)
 }
 
-/// The word of an operator.
+/// The confirmation of an operator.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RefoundRequest {

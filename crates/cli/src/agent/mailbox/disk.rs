@@ -83,7 +83,7 @@ impl Disk {
         {
             let (mut table, mut ids) = (transaction.open_table(LETTERS)?, transaction.open_table(IDS)?);
             for (number, letter) in letters {
-                // Nobody waits for an answer after a restart.
+                // After a restart no sender waits for an answer.
                 if !letter.ask {
                     table.insert(number, encode(letter).as_slice())?;
                 }

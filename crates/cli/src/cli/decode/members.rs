@@ -5,7 +5,7 @@ use annulus::core::wire::DecodeError;
 use annulus::core::{Hex, Id};
 use serde_json::{Map, Value, json};
 
-/// The packet as JSON. A message that cannot be read is told as such: it does not spoil the others.
+/// The packet as JSON. A message that cannot be decoded is printed as such; the others are still decoded.
 pub(super) fn packet(bytes: &[u8]) -> Result<Value, DecodeError> {
     let (head, messages) = Head::read(bytes)?;
     let messages: Vec<Value> = messages
@@ -101,7 +101,7 @@ fn place(coordinate: &Coordinate) -> Value {
     json!({ "point": coordinate.point, "height": coordinate.height, "error": coordinate.error })
 }
 
-/// With what a node tells of itself: addresses, and its name and tags if that is what the metadata is.
+/// Adds the contents of a node: its addresses, and its name and tags if the metadata has them.
 fn with_contents(mut told: Value, contents: Contents<'_>) -> Value {
     told["addrs"] = contents.addrs().map(|addr| addr.to_string()).collect();
     match Tags::decode(contents.meta()) {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_is_told_by_its_name() {
+    fn every_message_is_printed_with_its_name() {
         let mut seen = std::collections::BTreeSet::new();
         for (name, bytes) in vectors() {
             let Ok(told) = packet(&bytes) else { continue };

@@ -139,7 +139,8 @@ impl Get {
             Some(file) => download(client, &path, file, output),
             None if output.json => {
                 let data = content(client, &path, 0)?;
-                // Of a message all digits are known, however many were given; of a file its manifest would be needed.
+                // For a message the whole hash can be computed from its bytes; for a file that would need its
+                // manifest.
                 let (given, whole) = (self.hash.to_lowercase(), Key::of(&data).to_string());
                 let hash = if whole.starts_with(&given) { whole } else { given };
                 output.json(&json!({ "hash": hash, "data_base64": STANDARD.encode(data) }));
@@ -203,7 +204,7 @@ fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
 
 /// Copies to a new file that appears only when it is whole.
 fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow::Result<()> {
-    // The name of the temporary file says nothing to anybody: only why it cannot be written is told.
+    // The error names only the reason, not the temporary file.
     let cannot = |why: &dyn std::fmt::Display| {
         anyhow::anyhow!("cannot write {}; choose another file: {why}", file.display())
     };
@@ -213,7 +214,7 @@ fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut part = tempfile::NamedTempFile::new_in(dir).map_err(|error| cannot(&error.kind()))?;
     let copied = client.copy(path, part.as_file_mut()).map_err(|error| {
-        // What the agent says is told as it is; what the disk says is about this file.
+        // An error of the agent is printed as it is; an error of the disk names this file.
         match error.downcast_ref::<std::io::Error>() {
             Some(why) if !error.is::<&str>() => cannot(why),
             _ => error,
@@ -249,7 +250,7 @@ fn row(line: &Value) -> Vec<String> {
     ]
 }
 
-/// The name of a node, or as much of its address as people can tell apart.
+/// The name of a node, or the first digits of its address.
 fn named(line: &Value, key: &str) -> String {
     match line[format!("{key}_name")].as_str() {
         Some(name) => plain(name).into_owned(),

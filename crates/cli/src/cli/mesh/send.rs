@@ -145,7 +145,7 @@ fn is_open(state: &str) -> bool {
     matches!(state, "waiting" | "under_way" | "given")
 }
 
-/// What there is to send.
+/// The content to send.
 enum Content {
     Message(Vec<u8>),
     /// Longer than a message may be: an open file, at its beginning, and what it is called.
@@ -204,7 +204,7 @@ pub(super) fn wait_for_receipt(client: &Client, events: &mut Events, number: u64
     }
 }
 
-/// What is known of a message; nothing any more if it has left the outbox.
+/// The state of a message; `forgotten` if it is no longer in the outbox.
 pub(super) fn state_of(client: &Client, number: u64) -> anyhow::Result<String> {
     let lines = client.get(&format!("/v1/mesh/outbox?from={number}"))?;
     let line = lines.as_array().and_then(|lines| lines.first()).filter(|line| line["number"] == number);

@@ -159,7 +159,7 @@ impl Bar {
             self.last = Some(Instant::now());
             let seconds = self.begin.elapsed().as_secs_f64();
             let line = line(phase, done, size, (done - self.phase.1.min(done)) as f64 / seconds.max(0.001));
-            // If standard error is gone nobody looks.
+            // A closed standard error is ignored.
             let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
         }
     }

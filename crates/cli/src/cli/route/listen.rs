@@ -32,10 +32,10 @@ pub(crate) struct Listen {
 
 impl Listen {
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
-        // Without the service there would be nothing to hear, for ever.
+        // Without the service the stream would have no messages: this request fails then.
         client.get("/v1/tables")?;
         let mut left = self.count.unwrap_or(u64::MAX);
-        // Before the unread ones are asked for: whatever comes in between is in both.
+        // The subscription begins before the unread messages are read: a message in between is in both.
         let mut events = client.events(self.after.as_deref())?;
         let mut shown = HashSet::new();
         let unread = if self.after.is_none() { client.get("/v1/messages")? } else { Value::Null };
@@ -66,7 +66,7 @@ impl Listen {
         let asks = message["ask"] == true;
         match &self.answer {
             Some(answer) if asks => reply(message, answer, client, output),
-            // Somebody else may answer it.
+            // Another client may answer it.
             None if asks => {}
             _ => {
                 if let Err(error) = client.post("/v1/messages/read", &json!({ "ids": [message["id"]] })) {
@@ -85,7 +85,7 @@ impl Listen {
     }
 }
 
-/// An answer that nobody waits for any more is no reason to hear no other question.
+/// A late answer is an error of one request only; the command goes on.
 fn reply(message: &Value, answer: &str, client: &Client, output: &Output) {
     let body = json!({ "id": message["id"], "payload_base64": BASE64_STANDARD.encode(answer) });
     if let Err(error) = client.post("/v1/answers", &body) {

@@ -6,7 +6,7 @@ use annulus::core::Id;
 const WIDTH: usize = 57;
 const HEIGHT: usize = 27;
 
-/// What stands at a place of the circle.
+/// The mark at a place of the circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dot {
     /// This node.

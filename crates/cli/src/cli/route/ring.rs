@@ -38,7 +38,7 @@ impl Ring {
         let leaves = ids(&tables, &["clockwise", "counter_clockwise"]);
         let known = ids(&tables, &["routing_table", "neighbourhood"]);
         let others: Vec<Id> = known.difference(&leaves).copied().collect();
-        // What is drawn later covers what was drawn before: the own place is always seen.
+        // A later mark covers an earlier one: the own place comes last and is always visible.
         let own = text(&tables, "id").parse::<Id>().ok();
         let mut dots: Vec<(Id, Dot)> = others.iter().map(|id| (*id, Dot::Known)).collect();
         dots.extend(leaves.iter().map(|id| (*id, Dot::Leaf)));

@@ -115,7 +115,7 @@ impl Ask {
     }
 }
 
-/// Somebody else's lines, as they can be shown.
+/// Foreign text, made safe for a terminal.
 fn shown(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }

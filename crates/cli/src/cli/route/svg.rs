@@ -8,7 +8,7 @@ use annulus::core::Id;
 pub(super) struct Place {
     pub(super) id: Id,
     pub(super) name: String,
-    /// Whether it is the node that was asked, or one of its leaves.
+    /// Whether it is the own node, or one of its leaves.
     pub(super) is_own: bool,
     pub(super) is_leaf: bool,
     /// Whether it is known to be dead.

@@ -74,11 +74,11 @@ pub(crate) struct Members {
     #[arg(long)]
     flood: bool,
 
-    /// Where nodes are, for --latency plane and clusters: random, or near each other if their ids are
+    /// The places of nodes, for --latency plane and clusters: random, or near each other if their ids are
     #[arg(long, value_enum, default_value = "random")]
     places: Where,
 
-    /// Probability that a datagram is lost on the longest way; less, the shorter the way
+    /// Probability that a datagram is lost on the longest path; it falls with the length of the path
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = parse_probability)]
     far_loss: f64,
 
@@ -86,7 +86,7 @@ pub(crate) struct Members {
     #[arg(long, value_name = "N")]
     liars: Option<u32>,
 
-    /// What they send: any, move, refute, leap, invent or leave
+    /// The forged packets: any, move, refute, leap, invent or leave
     #[arg(long, default_value = "any", value_parser = parse_lie)]
     lie: Lie,
 
@@ -101,10 +101,10 @@ pub(crate) struct Members {
     common: Common,
 }
 
-/// What is done to the group.
+/// The event that the experiment measures.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Kind {
-    /// Some crash for good
+    /// Some nodes crash for good
     Crash,
     /// All nodes join through one node
     Join,
@@ -343,7 +343,7 @@ fn parse_lie(text: &str) -> Result<Lie, String> {
     named.map(|(_, lie)| lie).ok_or_else(|| format!("no such lie: use one of {names}"))
 }
 
-/// What the runs of an experiment with forged packets gave.
+/// The results of an experiment with forged packets.
 #[derive(Default)]
 struct Found {
     failed: Vec<(u64, String)>,

@@ -27,7 +27,7 @@ pub(crate) struct Mesh {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(4..=1024))]
     max: u16,
 
-    /// How many messages are sent
+    /// The number of messages
     #[arg(long, default_value_t = 100)]
     messages: u32,
 

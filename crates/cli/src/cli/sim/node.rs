@@ -7,17 +7,17 @@ use annulus_sim::scenarios::node::NodeScenario;
 use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
-/// Whole nodes: members, route, token, mesh and locks in one process, under load and all faults at once.
+/// Simulate whole nodes: members, route, token, mesh and locks in one process, under load and all faults at once.
 ///
-/// Checked all the time: the fences that a node takes grow, the fences of a lock grow, and a confirmed letter has come.
-/// Checked when the faults have stopped: the living forget those who
-/// went for good, every leaf set is exact, and every node has peers in the mesh.
+/// Checked always: the fences of a node and of a lock grow, and a confirmed letter has arrived. Checked after the
+/// faults: running nodes forget those that stopped for good, every leaf set is exact, and every node has peers in the
+/// mesh.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim node --nodes 8 --crash 5 --partition 2 --seed 3
   annulus sim node --swarm --runs 20")]
 pub(crate) struct Node {
-    /// How many nodes; with --swarm, how many at most
+    /// The number of nodes; with --swarm, the largest number
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(3..=64))]
     nodes: u32,
 

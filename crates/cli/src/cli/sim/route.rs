@@ -24,14 +24,14 @@ const TABLE_MAX: usize = 1024;
 /// An oracle that knows all nodes decides where each message should have arrived. With --fail a fraction of the nodes
 /// loses power; the scenario sends messages right after that, and again after the repair. With --storm or --restart
 /// many nodes join at once; the scenario compares the cost with the same joins one after the other. With --churn nodes
-/// come and go.
+/// join and fail.
 ///
 /// With --swarm, or with faults, the scenario checks instead of measuring. No node delivers a message twice, and every
 /// sender learns the outcome of its message. After the faults all leaf sets become exact, and every message arrives.
 ///
-/// With --flow every node sends a message to every other twice a second while the seed draws what goes wrong: a partition,
-/// an owner that is gone, a slow or missing application, scheduling noise, or any faults. The scenario checks that every
-/// reply is true, and in a local network that messages flow again within their bounds.
+/// With --flow every node sends a message to every other twice a second, under a fault that the seed draws. It is a
+/// partition, a failed owner, a slow or missing application, scheduling noise, or any faults. The scenario checks that
+/// every reply is true, and in a local network that messages flow again within their bounds.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim route --nodes 1000 --lookups 10000 --leaf 16 --topology plane --seed 7 --json
@@ -42,11 +42,11 @@ const TABLE_MAX: usize = 1024;
   annulus sim route --swarm --nodes 24 --runs 100
   annulus sim route --flow --nodes 8 --seed 1 --runs 1000")]
 pub(crate) struct Route {
-    /// How many nodes
+    /// The number of nodes
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     nodes: u32,
 
-    /// How many messages
+    /// The number of messages
     #[arg(long, default_value_t = 1000)]
     lookups: u32,
 
@@ -100,7 +100,7 @@ pub(crate) struct Route {
     #[arg(long, requires = "flow", value_parser = parse_drill)]
     drill: Option<Drill>,
 
-    /// Builds a fault of an earlier version into the nodes of --flow, to see that it is caught
+    /// Build a fault of an earlier version into the nodes of --flow, to see that it is caught
     #[arg(long = "break", requires = "flow", hide = true, value_parser = parse_fault)]
     broken: Option<FlowBroken>,
 
@@ -152,7 +152,7 @@ impl Route {
         }
     }
 
-    /// Holds that nothing is asked for that a check under faults would leave out.
+    /// Refuses flags that a check under faults would ignore.
     fn measures_nothing(&self) -> Result<(), UsageError> {
         let measured = [
             ("--fail", self.fail > 0.0),
@@ -320,7 +320,7 @@ fn parse_minutes(text: &str) -> Result<f64, String> {
     minutes.ok_or_else(|| String::from("write minutes, from 0.01 on"))
 }
 
-/// A part that leaves somebody over.
+/// Parses a fraction below 1, so that at least one node remains.
 fn parse_part(text: &str) -> Result<f64, String> {
     let part = text.parse().ok().filter(|part: &f64| (0.0..1.0).contains(part));
     part.ok_or_else(|| String::from("write a part from 0 to below 1, such as 0.1"))

@@ -32,7 +32,7 @@ use crate::cli::UsageError;
   annulus sim token --nodes 12 --preset local --seconds 5 --runs 1000 --seed 1 --json
   annulus sim token --nodes 6 --preset local --swarm --seconds 30 --runs 10000 --seed 0 --json")]
 pub(crate) struct Token {
-    /// How many nodes; with --swarm, how many at most
+    /// The number of nodes; with --swarm, the largest number
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=60_000))]
     nodes: u32,
 
@@ -166,7 +166,7 @@ fn longest(latency: Latency) -> Duration {
 const DATAGRAM_BYTES: usize = 11;
 /// The longest token, without what grows with the nodes: mostly the edges of its graph.
 const TOKEN_BYTES: u64 = 8000;
-/// What each node adds to it: an entry of the list and a count.
+/// The bytes that each node adds to it: an entry of the list and a count.
 const NODE_BYTES: u64 = 48;
 
 fn parse_preset(text: &str) -> Result<Preset, String> {

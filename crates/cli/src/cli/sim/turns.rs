@@ -9,11 +9,11 @@ use annulus_sim::scenarios::turns::{Trouble, TurnsScenario};
 use super::common::{Common, SECONDS_MAX};
 use super::verdict;
 
-/// Nodes that ask voters for one name, with processes that act on their turns.
+/// Simulate exclusive turns: nodes request one name from voters, and processes act on their turns.
 ///
-/// Checked all the time: no two commands run at one moment (X), fences rise (F), a resource that checks fences takes no lower
-/// one after a higher one (R), no node is granted a turn while another has one (E). Checked when the faults have
-/// stopped: a waiting wish is granted within a lease and some seconds (V).
+/// Checked always: no two commands run at the same time (X), and fences rise (F). A resource that checks fences accepts
+/// no lower one after a higher one (R). No node is granted a turn while another has one (E). Checked after the faults: a
+/// waiting request is granted within a lease and some seconds (V).
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim turns --seed 7 --json
@@ -21,15 +21,15 @@ use super::verdict;
   annulus sim turns --swarm --runs 10000 --seed 0                  # any fault, any noise
   annulus sim turns --trouble drift --drift-ppm 300000 --runs 20   # beyond what is promised: caught")]
 pub(crate) struct Turns {
-    /// How many nodes
+    /// The number of nodes
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=64))]
     nodes: u32,
 
-    /// How many of them vote
+    /// The number of voters among them
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=7))]
     voters: u32,
 
-    /// How many seconds of virtual time faults happen
+    /// Seconds of virtual time with faults
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(..=SECONDS_MAX))]
     seconds: u64,
 
@@ -45,7 +45,7 @@ pub(crate) struct Turns {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(..=500_000))]
     drift_ppm: u32,
 
-    /// Builds a fault into the nodes, to see that it is caught
+    /// Build a fault into the nodes, to see that it is caught
     #[arg(long = "break", hide = true, value_parser = parse_fault)]
     broken: Option<Fault>,
 

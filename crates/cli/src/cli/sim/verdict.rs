@@ -1,4 +1,4 @@
-//! Runs what was asked for and says what became of it.
+//! Runs scenarios and prints their results.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write, stderr, stdout};
@@ -20,7 +20,7 @@ pub(super) fn run<S: Scenario>(common: &Common, scenario: &S, json: bool) -> any
     run_telling(common, scenario, json, |report| if json { tell_json(report) } else { tell(report, briefly) })
 }
 
-/// The same for a scenario that has its own way to tell of a run.
+/// The same for a scenario that prints its own reports.
 pub(super) fn run_telling<S: Scenario>(
     common: &Common,
     scenario: &S,
@@ -71,7 +71,7 @@ pub(super) fn run_telling<S: Scenario>(
 /// The greatest share of runs for each excuse.
 const EXCUSES: &str = include_str!("../../../../sim/excuses.txt");
 
-/// What no single run was guilty of, but all of them together are.
+/// Prints violations of all runs together, which no single run shows.
 fn complain(complaints: &[String]) -> anyhow::Result<ExitCode> {
     let mut out = stderr().lock();
     for complaint in complaints {
@@ -111,7 +111,7 @@ fn tell_books(entries: &Entries, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures under one seed or many; each run tells of itself, in the order of seeds, and says whether it is good.
+/// Measures under one seed or many. Each run prints its report, in the order of seeds, and returns whether it passed.
 pub(super) fn measure<T: Send>(
     common: &Common,
     json: bool,
@@ -136,7 +136,7 @@ pub(super) fn measure<T: Send>(
     Ok(if good? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The first seed. One that nobody has given is told before all else: a run that hangs can be repeated too.
+/// The first seed. A drawn seed is printed first, so that a run that hangs can be repeated too.
 pub(super) fn announce_seed(common: &Common, json: bool) -> anyhow::Result<u64> {
     let first = common.first_seed();
     if common.seed.is_none() {

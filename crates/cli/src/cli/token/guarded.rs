@@ -91,7 +91,7 @@ enum Ended {
     Signal(u8),
 }
 
-/// What happens while the command runs.
+/// Events while the command runs.
 enum News {
     /// The turn is lost: a sentence that says why.
     Lost(String),
@@ -261,7 +261,7 @@ impl Guarded<'_> {
     }
 }
 
-/// What was heard until the guard ended.
+/// The events until the guard ended.
 #[derive(Default)]
 struct Heard {
     lost: Option<String>,
@@ -270,7 +270,7 @@ struct Heard {
     ended: Option<[u8; 2]>,
 }
 
-/// Listens until the guard has ended, and tells it what it must know.
+/// Handles events until the guard has ended, and sends it deadlines and signals.
 async fn hear(news: &mut mpsc::Receiver<News>, signals: &mut Signals, guard: &UnixStream) -> Heard {
     let mut heard = Heard::default();
     let kill = rustix::process::Signal::KILL.as_raw().unsigned_abs().into();
@@ -321,7 +321,7 @@ struct Keeper<C> {
 }
 
 impl<C: Claim> Keeper<C> {
-    /// Keeps the turn on a thread of its own, and tells the guard every new deadline.
+    /// Keeps the turn on a thread of its own, and sends the guard every new deadline.
     fn keep_on(mut self, guard: UnixStream, news: mpsc::Sender<News>) {
         let interval = self.claim.interval();
         std::thread::spawn(move || {
@@ -339,11 +339,11 @@ impl<C: Claim> Keeper<C> {
                         std::thread::sleep(interval);
                     }
                     Err(error) if is_refused(&error, "turn_lost") => {
-                        // If nobody listens the command has ended.
+                        // The send fails only after the command has ended.
                         let _ = news.blocking_send(News::Gone(self.claim.lost(&error.to_string())));
                         return;
                     }
-                    // The agent may come back within the validity; the guard counts it.
+                    // The agent may answer again within the validity, which the guard enforces.
                     Err(_) => std::thread::sleep(RETRY.min(interval)),
                 }
             }
@@ -357,7 +357,7 @@ fn listen(mut guard: UnixStream, news: mpsc::Sender<News>) {
         use std::io::Read as _;
         let mut answer = [0; 2];
         let ended = guard.read_exact(&mut answer).is_ok().then_some(answer);
-        // If nobody listens any more the program ends.
+        // The send fails only while the program ends.
         let _ = news.blocking_send(News::Ended(ended));
     });
 }
@@ -366,7 +366,7 @@ fn listen(mut guard: UnixStream, news: mpsc::Sender<News>) {
 fn wait_for_loss(claim: impl Claim, news: mpsc::Sender<News>) {
     std::thread::spawn(move || {
         if let Some(reason) = claim.wait_for_loss() {
-            // If nobody listens the command has ended.
+            // The send fails only after the command has ended.
             let _ = news.blocking_send(News::Lost(reason));
         }
     });

@@ -18,7 +18,7 @@ use crate::cli::guard::since_boot;
 const ENDING_MAX: Duration = Duration::from_secs(5);
 /// The part of the limit that it may take.
 const ENDING: u32 = 4;
-/// The part of that which is left to kill it, and to tell the agent.
+/// The part of that which is left to kill it, and to notify the agent.
 const KILLING: u32 = 5;
 /// How long an agent may take to confirm that a turn is over.
 const RELEASE: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(super) struct Hold {
     silence: Duration,
     limit: Duration,
     limit_text: String,
-    /// News of the hold; the connection ends with it.
+    /// The events of the hold; the connection ends with it.
     news: Arc<Mutex<Events>>,
 }
 
@@ -127,7 +127,7 @@ impl Claim for Hold {
         self.lost(if is_at_limit { "limit" } else { "silent" })
     }
 
-    /// Lets the token go on, and waits until the agent has said so. An agent that hangs must not hold this program: the
+    /// Releases the token, and waits for the answer of the agent. An agent that hangs must not hold this program: the
     /// connection closes with it.
     fn release(&self) {
         let claim = self.clone();

@@ -111,7 +111,7 @@ impl Claim for Lease {
         text.to_owned()
     }
 
-    /// An agent that does not answer gets as long as the turn may be valid: until then nobody else can have it.
+    /// Waits for a silent agent until the end of the validity: until then no other node can get the turn.
     fn release(&self) {
         let claim = self.clone();
         let done = std::thread::spawn(move || drop(claim.client.delete(&format!("/v1/turns/{}", claim.id))));

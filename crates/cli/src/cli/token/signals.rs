@@ -25,7 +25,7 @@ impl Signals {
         })
     }
 
-    /// The next one, and the exit code that tells of it.
+    /// The next signal, and its exit code.
     pub(super) async fn next(&mut self) -> (i32, u8) {
         let kind = tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt(),

@@ -1,4 +1,4 @@
-//! What a command that waits for its turn says on the terminal, and for whom it waits.
+//! The line on the terminal while a command waits for its turn: it names the holder.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn look(client: &Client, turn: Option<&str>, output: &Output, is_over: &AtomicBo
         if is_over.load(Ordering::Relaxed) {
             return;
         }
-        // The voters are asked when the token is here.
+        // The agent queries the voters once it has the token.
         let wish = turn.and_then(|turn| wish(client, turn));
         let text = match wish {
             Some(wish) => for_name(client, &wish),

@@ -1,6 +1,6 @@
 //! Files: offered by what they consist of, given block by block as the recipient asks for them, read as a stream.
 //!
-//! The agent never holds a whole file: whoever sends one keeps it and gives a block when it is wanted.
+//! The agent never holds a whole file: the sending program keeps it and gives each block when it is wanted.
 
 use annulus::core::w3w::{self, DATA_BYTES_MAX, FILE_BLOCKS_MAX, FileStatus, Form, Key, Manifest, Nid};
 use axum::Json;
@@ -35,9 +35,9 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct OfferRequest {
-    /// An address in the mesh, or the name of a member that tells its address.
+    /// A NID, or the name of a member that announces its NID.
     to: String,
-    /// What the recipient sees it called.
+    /// The name that the recipient sees.
     name: String,
     /// How many bytes it has.
     size: u64,
@@ -50,7 +50,7 @@ struct OfferRequest {
 /// A file is offered.
 #[derive(Serialize, ToSchema)]
 struct OfferAnswer {
-    /// What the file is known by.
+    /// The key of the file.
     file: String,
     /// Its number in the outbox.
     number: Option<u64>,
@@ -85,13 +85,13 @@ async fn offer(
 /// A file under way, or one that has come.
 #[derive(Serialize, ToSchema)]
 struct FileInfo {
-    /// What it is known by.
+    /// Its key.
     file: String,
     /// The node at the other end.
     peer: String,
     /// Whether this node sends it.
     is_outgoing: bool,
-    /// What its sender calls it.
+    /// The name that its sender chose.
     name: String,
     /// How many bytes it has.
     size: u64,
@@ -175,14 +175,14 @@ struct DropRequest {
     file: String,
 }
 
-/// Which file is given up.
+/// The dropped file.
 #[derive(Serialize, ToSchema)]
 struct DropAnswer {
     /// Its hash.
     file: String,
 }
 
-/// Give up a file, wherever it goes. One for this node is not taken again while it is still being offered.
+/// Drop an outgoing or incoming file. One for this node is not taken again while it is still being offered.
 #[utoipa::path(post, path = "/v1/mesh/files/drop", request_body = DropRequest, responses(
     (status = 200, description = "It is given up.", body = DropAnswer),
     (status = 400, description = "That is no hash.", body = ErrorBody),
@@ -280,7 +280,7 @@ async fn block(api: &Api, file: Key, index: u32) -> Result<Bytes, std::io::Error
     }
 }
 
-/// What the sender of a message wrote, without what was put around it to ask for a receipt.
+/// The content of a message, without the form around it.
 pub(super) fn payload(data: &w3w::Data) -> Vec<u8> {
     match w3w::read_form(data) {
         Form::Plain(payload) | Form::Ask { payload, .. } => payload.to_vec(),

@@ -11,7 +11,7 @@ use crate::agent::mailbox::{Letter, Mailbox};
 /// Bytes of a payload that are written at once: a multiple of three, so that their texts in base64 make up one.
 const PIECE_BYTES: usize = 48 * 1024;
 
-/// What ends a message: its last field is a text.
+/// The end of a message: its last field is a text.
 const END: &str = "\"}";
 
 /// One client's way through the messages that were there when it came. Those that made room for others before their turn
@@ -22,7 +22,7 @@ pub(super) struct Reading<M = Api> {
     end: u64,
     /// The message that is being written, and how much of its payload is.
     open: Option<(Arc<Letter>, usize)>,
-    /// What the next message begins with: it opens the list, or goes on with it.
+    /// The character before the next message: it opens or continues the list.
     sign: char,
     is_done: bool,
     _turn: OwnedSemaphorePermit,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_makes_room_while_it_is_read_is_left_out_and_what_comes_is_too() {
+    async fn messages_evicted_or_added_during_a_read_are_left_out() {
         let mailbox = Arc::new(Mailbox::open(None, 3).expect("it needs no disk"));
         for id in 0..3 {
             push(&mailbox, id, 2 * PIECE_BYTES + id as usize).await;

@@ -21,7 +21,7 @@ use super::{ask, checked_name, no_majority, status};
 
 /// How long the voters may take to answer.
 const QUERY: Duration = Duration::from_millis(500);
-/// How often they are asked before too few of them have answered.
+/// The number of queries before the answer is `no_majority`.
 const QUESTIONS: u32 = 2;
 
 /// A name to look up.

@@ -35,16 +35,16 @@ pub(super) struct Variation {
     #[arg(long, value_name = "N")]
     neighbor_probes: Option<usize>,
 
-    /// How a suspicion grows with the group: digits or smooth
+    /// The growth of the suspicion timeout with the group: digits or smooth
     #[arg(long, value_enum)]
     suspicion_scale: Option<Growth>,
 
-    /// How many times longer a suspicion is that nobody shares
+    /// The factor of the suspicion timeout while no other member suspects
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     suspicion_max_mult: Option<u32>,
 }
 
-/// How a suspicion grows with the group.
+/// The growth of the suspicion timeout with the group.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Growth {
     /// With the number of decimal digits
@@ -100,7 +100,7 @@ impl Variation {
     }
 }
 
-/// What `--experiment variations` compares: each name with what it changes.
+/// The variants that `--experiment variations` compares: each name with its changes.
 pub(super) fn compared() -> Vec<(&'static str, Variation)> {
     let with = |selection, sorter, probes| Variation {
         selection: Some(selection),
