@@ -1,8 +1,8 @@
 //! Every behaviour that a document asks for has a test that names it.
 //!
 //! `docs/spec/*.md` restate the documents clause by clause (`docs/spec/README.md` has the format); the test that
-//! proves clause J-67 is called `j_67_…`. What has no test is listed here and fails, unless the document gives a
-//! reason. See the table with `cargo test --test spec_coverage -- --nocapture`.
+//! proves clause J-67 is called `j_67_…`. A clause without a test is listed here and fails, unless the document gives
+//! a reason. See the table with `cargo test --test spec_coverage -- --nocapture`.
 
 mod source;
 

@@ -1,4 +1,4 @@
-//! Blind mutations with a fixed seed, for the slice of fuzzing that every test run does.
+//! Random mutations with a fixed seed, for the slice of fuzzing in every test run.
 
 use annulus_core::Rng;
 

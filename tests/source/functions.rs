@@ -49,7 +49,7 @@ pub(crate) fn test_regions(masked: &str) -> Vec<RangeInclusive<usize>> {
         .collect()
 }
 
-/// Where `word` stands as a word of its own.
+/// The places of `word` as a whole word.
 fn words<'a>(masked: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_name = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = masked.as_bytes();
@@ -87,7 +87,7 @@ fn body(masked: &str, from: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// What stands between the end of the item before and `at`: attributes, visibility, `async`.
+/// The text between the end of the item before and `at`: attributes, visibility, `async`.
 fn head(masked: &str, at: usize) -> &str {
     let mut brackets = 0;
     for (back, byte) in masked[..at].bytes().enumerate().rev() {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_body_is_no_function() {
+    fn a_signature_without_a_body_is_no_function() {
         assert_eq!(found("trait T { fn f(&self) -> [u8; 4]; }\nstruct S { run: fn(&[u8]) }"), []);
         assert_eq!(found("// fn f() {}\nconst S: &str = \"fn f() {}\";"), []);
     }

@@ -71,7 +71,7 @@ fn relative(root: &Path, path: &Path) -> String {
     below.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// What is no part of the project: what git and cargo keep, and what the fuzzer leaves behind.
+/// Folders outside of the project: those of git and cargo, and the output of the fuzzer.
 fn is_foreign(folder: &str) -> bool {
     let last = folder.rsplit('/').next().unwrap_or(folder);
     (last.starts_with('.') && last != ".ci") || last == "target" || folder.starts_with("fuzz/artifacts")

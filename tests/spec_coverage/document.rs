@@ -5,7 +5,7 @@ use std::fmt;
 /// The number of a clause: `J-67`, `S-R10`, `J-9a`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Number {
-    /// What stands before the digits: `J-`, `S-R`.
+    /// The text before the digits: `J-`, `S-R`.
     pub(crate) series: String,
     pub(crate) digits: u32,
     /// A letter behind them, for a clause that was put between two others.
@@ -39,7 +39,7 @@ impl Number {
         Self::parse(&format!("{}-{}{rest}", prefix.to_uppercase(), letters.to_uppercase()))
     }
 
-    /// What the name of its test begins with.
+    /// The prefix of the name of its test.
     pub(crate) fn test_prefix(&self) -> String {
         format!("{}_", self.to_string().to_lowercase().replace('-', "_"))
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// What a clause is about.
+/// The kind of a clause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Something a node does: a test shows it.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_clause_is_an_error_with_its_line() {
+    fn a_line_that_is_no_clause_is_an_error_with_its_number() {
         for bad in ["- **J-1** behavior. It", "- **J-1** shape.", "- **J1** shape. It", "- **J-1 shape. It"] {
             let document = Document::parse("d.md", &format!("\n{bad}\n"));
             assert_eq!(document.errors.len(), 1, "{bad}");

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ignores_a_test_says_why() {
+    fn an_ignored_test_needs_a_reason() {
         assert_one("src/a.rs", "#[test]\n#[ignore]\nfn f() {}", "src/a.rs:2: a test is ignored");
         assert_eq!(problems("src/a.rs", "#[test]\n#[ignore = \"an hour long\"]\nfn f() {}"), [""; 0]);
     }

@@ -66,7 +66,7 @@ fn is_path(name: &str) -> bool {
     })
 }
 
-/// The folder of a protocol, if this is the path of its machine. A composition of machines speaks no bytes of its
+/// The folder of a protocol, if this is the path of its machine. A composition of machines has no wire format of its
 /// own: it is a machine, but no protocol.
 fn protocol_of(path: &str) -> Option<&str> {
     let folder = path.strip_prefix(PROTOCOLS)?.strip_suffix("/machine.rs")?;

@@ -3,7 +3,7 @@
 use crate::Problem;
 use crate::source::SourceFile;
 
-/// Holds that every link of a Markdown file to a local file names one; `exists` is asked with paths from the root.
+/// Checks that every link of a Markdown file to a local file names one; `exists` gets paths from the root.
 pub(crate) fn check(file: &SourceFile, exists: impl Fn(&str) -> bool) -> Vec<Problem> {
     if !file.path.ends_with(".md") {
         return Vec::new();

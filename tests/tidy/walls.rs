@@ -388,7 +388,8 @@ fn large_structs(source: &Source) -> Vec<Finding> {
 fn open_fields(source: &Source, block: &Block) -> Vec<Finding> {
     let is_inner = source.modules.len() > 1;
     let is_open = |field: &str| field.starts_with("pub(") && !(is_inner && field.starts_with("pub(super)"));
-    // Nobody has the machine but its own files, and a bundle is made to be used.
+    // Two kinds are exempt: the machine, which only its own files can reach, and a bundle, whose fields are made to
+    // be used.
     let is_machine = |name: &str| name == block.type_name && block.own.contains(&source.module);
     let is_bundle = |name: &str| BUNDLES.contains(&name) || block.bundle.contains(&source.module);
     let is_closed = |name: &str| !is_bundle(name) && !is_machine(name) && !block.data.contains(name);

@@ -3,7 +3,7 @@
 use crate::Problem;
 use crate::source::SourceFile;
 
-/// What a path on somebody's own machine begins with, and talk of how the text came about.
+/// Prefixes of paths on one machine, and words about how the text came about.
 const FORBIDDEN: [&str; 9] = [
     "../shared",
     "/work/",

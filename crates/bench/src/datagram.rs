@@ -64,7 +64,7 @@ fn nanos(server: &Server, datagrams: usize, bytes: usize, under_way: usize) -> a
     Ok(used.as_nanos() as f64 / (datagrams - lost) as f64)
 }
 
-/// Sends so many datagrams, never more than `under_way` unanswered; tells how many were lost.
+/// Sends so many datagrams, never more than `under_way` unanswered; returns the number of lost ones.
 fn load(to: SocketAddr, datagrams: usize, bytes: usize, under_way: usize) -> anyhow::Result<usize> {
     let socket = UdpSocket::bind("127.0.0.1:0").context("the load generator has no socket")?;
     socket.connect(to)?;

@@ -1,4 +1,4 @@
-//! What an idle agent takes, as one of many members and with all services, beside Serf's if it is installed.
+//! The footprint of an idle agent, as one of many members and with all services, beside Serf's if it is installed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ impl Drop for Agents {
     }
 }
 
-/// Whose agents, and how they are started.
+/// The program under test, and how its agents are started.
 enum Side {
     Annulus,
     Serf,

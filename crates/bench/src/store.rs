@@ -1,4 +1,4 @@
-//! Durable writes: redb against fjall, each in a process of its own so that its memory can be told.
+//! Durable writes: redb against fjall, each in a process of its own so that its memory can be measured.
 
 use std::path::Path;
 use std::process::Command;

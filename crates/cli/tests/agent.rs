@@ -52,7 +52,7 @@ fn an_agent_pings_a_member_through_what_runs() {
 }
 
 #[test]
-fn info_tells_who_the_agent_is() {
+fn info_shows_the_identity_of_the_agent() {
     let agent = Agent::start(&["--name", "red"]);
     let info = agent.json(&["info"]);
     assert_eq!(info["name"], "red");

@@ -169,7 +169,7 @@ fn a_screen_reader_finds_a_name_for_everything() {
 }
 
 #[test]
-fn a_story_is_told_to_somebody_who_only_watches_and_stops_at_a_touch() {
+fn a_story_plays_without_input_and_stops_at_a_touch() {
     let Some(browser) = Browser::start() else { return };
     let demo = open_demo(&browser, own_ip(), 6);
     let caption = "document.getElementById('caption').textContent";
@@ -186,7 +186,7 @@ fn a_story_is_told_to_somebody_who_only_watches_and_stops_at_a_touch() {
         let up = states.as_array().into_iter().flatten().filter(|node| node["state"] == "up").count();
         (up == 6).then_some(()).ok_or(states)
     });
-    // So is somebody who acts elsewhere.
+    // An act of another client stops it too.
     browser.until("a story begins again", &format!("{caption}.includes('story')"));
     assert_eq!(post(&demo, "/v1/demo/cut", &json!({})), 200);
     browser.until("it stops", &format!("{caption} === ''"));

@@ -45,7 +45,7 @@ fn a_simulation_is_replayed_with_its_faults() {
         "every fault is marked",
         &format!("document.querySelectorAll('.timeline .mark').length === {faults}"),
     );
-    // Paused, the time stands still; a mark leads to its fault, which is shown in words.
+    // While paused, the time does not advance; a click on a mark goes to its fault, which is described as text.
     browser.keys(" ");
     browser.until("it is paused", "document.getElementById('replay-play').textContent === 'Play'");
     browser.eval("document.querySelector('.timeline .mark').click()");

@@ -117,7 +117,7 @@ fn a_suspended_node_is_suspected_and_contradicts_when_it_goes_on() {
     demo.wait_for_state("amber", "suspect");
     assert_eq!(demo.post("/v1/demo/nodes/amber/resume", "{}").0, 200);
     demo.wait_for_state("amber", "alive");
-    // The API is that of the first node; while it is suspended, the demo says so.
+    // The API is that of the first node; while it is suspended, the demo answers an error.
     assert_eq!(demo.agent.request("GET", "/v1/members", &[], "").0, 200);
     assert_eq!(demo.post("/v1/demo/nodes/red/suspend", "{}").0, 200);
     assert_eq!(demo.agent.request("GET", "/v1/members", &[], "").0, 503);
@@ -196,7 +196,7 @@ fn browsers_that_vanish_harm_nothing() {
         stream.write_all(request.as_bytes()).unwrap();
         let mut begin = [0; 200];
         assert!(stream.read(&mut begin).unwrap() > 0);
-        // Bytes that nobody read make this a reset.
+        // Unread bytes make this a reset.
         drop(stream);
     }
     assert_eq!(demo.sections()["nodes"].as_array().map(Vec::len), Some(3));

@@ -208,8 +208,8 @@ fn ports_that_are_taken_say_whose() {
     agent_fails(&["--http", "0.0.0.0:0"], open, 1);
 }
 
-/// The binary as somebody who may do nothing. Root may do everything, so root becomes nobody first, with a copy of the
-/// binary where nobody can reach it.
+/// The binary as a user without permissions. Root may do everything, so the test runs a copy of the binary as the
+/// user `nobody`.
 fn as_nobody(dir: &Path, args: &[&str]) -> Command {
     let id = Command::new("id").arg("-u").output().expect("id is everywhere");
     if String::from_utf8_lossy(&id.stdout).trim() != "0" {
@@ -242,7 +242,7 @@ fn missing_permissions_say_what_to_choose() {
     let agent = ["agent", "--bind", &ip, "--data-dir", data.to_str().unwrap()];
     let output = as_nobody(dir.path(), &agent).output().expect("setpriv (of util-linux) is there");
     assert_error(&output, "cannot write to the data directory …", 1);
-    // A machine may allow everybody every port: then nobody may use port 1 as well.
+    // A machine may allow every user every port: then port 1 is free for `nobody` as well.
     let ports_from =
         std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if ports_from.trim() == "0" {
@@ -276,7 +276,7 @@ fn a_data_directory_that_cannot_be_used_says_why() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_asked_says_why() {
+fn a_request_that_fails_gives_the_reason() {
     let nobody = format!("{}:7373", own_ip());
     assert_fails(&["info", "--agent", &nobody], "no agent answers at …", 1);
     let listener = TcpListener::bind(SocketAddr::new(own_ip(), 0)).unwrap();
@@ -402,7 +402,7 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
 }
 
 #[test]
-fn a_client_too_many_is_told_so_and_the_others_go_on() {
+fn one_client_too_many_gets_an_error_and_the_others_go_on() {
     let agent = Agent::start(&[]);
     let mut clients = Vec::new();
     while clients.len() < 256 {

@@ -176,7 +176,7 @@ fn tu_35_a_command_outlives_a_restart_of_its_agent() {
     signal(old.child.id(), "KILL");
     drop(old);
     let again = Agent::start_on(ip, &["--services", "", "--set", &voters, "--set", LEASE]);
-    // Longer than a turn lasts that nobody renews.
+    // Longer than the lease of a turn that is not renewed.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
         assert!(runs(command), "the turn goes on");

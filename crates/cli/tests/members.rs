@@ -22,7 +22,7 @@ fn everybody_learns_of_everybody_through_one_seed() {
     assert!(table.starts_with("NAME") && table.lines().count() == 7, "{table}");
 }
 
-/// SA-61: questions are long enough for the answers of agents that tell more of themselves.
+/// SA-61: requests are long enough for the answers of agents with long tags.
 #[test]
 fn agents_with_tags_of_any_length_learn_of_each_other() {
     let seed = own_ip();
@@ -44,14 +44,14 @@ fn a_killed_agent_is_dead_for_all_others_and_returns_with_a_higher_incarnation()
     let blue = start("blue", own_ip(), Some(seed), &[]);
     let mut green = start("green", victim, Some(seed), &data);
     wait_for_all(&[&red, &blue, &green]);
-    // One operation has read the store; a further one has kept somebody.
+    // One operation has read the store; a further one has stored a member.
     wait_until("it has kept whom it knows", || {
         (counter(&green, "annulus_driver_store_ops_total")? > 1).then_some(())
     });
     green.signal("KILL");
     green.wait();
     wait_for_state(&[&red, &blue], "green", "dead");
-    // It comes back at another address with the same identity.
+    // It restarts at another address with the same identity.
     let green = start("green", own_ip(), Some(seed), &data);
     wait_for_state(&[&red, &blue, &green], "green", "alive");
     wait_for_all(&[&red, &blue, &green]);
@@ -68,7 +68,7 @@ fn a_restarted_agent_finds_its_group_without_a_seed() {
     let red = start("red", seed, None, &[]);
     let mut blue = start("blue", own_ip(), Some(seed), &data);
     wait_for_all(&[&red, &blue]);
-    // One operation has read the store; a further one has kept somebody.
+    // One operation has read the store; a further one has stored a member.
     wait_until("it has kept whom it knows", || {
         (counter(&blue, "annulus_driver_store_ops_total")? > 1).then_some(())
     });
@@ -95,7 +95,7 @@ fn a_stopped_process_is_suspected_and_comes_back() {
 }
 
 #[test]
-fn who_leaves_is_left_and_never_suspected() {
+fn a_member_that_leaves_is_left_and_never_suspected() {
     let agents = group(3);
     let all: Vec<&Agent> = agents.iter().collect();
     wait_for_all(&all);
@@ -165,7 +165,7 @@ fn groups_of_other_names_are_ignored() {
     assert_eq!(blue.json(&["members"]).as_array().unwrap().len(), 1);
 }
 
-/// What a peer that means ill can send, and the counter that it moves.
+/// Hostile packets, and the counter that each increments.
 fn hostile(target: Id, other: Id) -> Vec<(&'static str, Vec<u8>)> {
     let header = Header { from: Id::from_uuid([0xee; 16]), sequence: Sequence(1) };
     let (malformed, leaps) = ("annulus_members_malformed_total", "annulus_members_leaps_refused_total");
@@ -208,7 +208,7 @@ fn hostile_packets_are_counted_and_nothing_else_happens() {
     let id = |agent: &Agent| agent.json(&["info"])["id"].as_str().unwrap().parse::<Id>().unwrap();
     let seen = || {
         let mut members = all[0].json(&["members"]);
-        // An accused member refutes, so its incarnation may rise; nobody else's view of it changes.
+        // A suspected member refutes, so its incarnation may rise; nothing else changes.
         for member in members.as_array_mut().unwrap() {
             (member["rtt_ms"], member["incarnation"]) = (Value::Null, Value::Null);
         }

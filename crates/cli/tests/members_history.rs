@@ -1,4 +1,4 @@
-//! What becomes of members that failed or left: listed, stored, marked, forgotten.
+//! Members that failed or left: listed, stored, marked, forgotten.
 
 mod common;
 

@@ -60,7 +60,7 @@ impl Forger {
         let _ = self.socket.send_to(bytes, port_of(to));
     }
 
-    /// What came since, with who sent it.
+    /// The packets received since, with their senders.
     fn received(&self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut buffer = [0; 65_536];
         let next =
@@ -68,7 +68,7 @@ impl Forger {
         std::iter::from_fn(next).collect()
     }
 
-    /// What an agent says of itself: its contents and its incarnation. Anybody may ask.
+    /// The contents and the incarnation of an agent. It answers any host.
     fn contents(&mut self, agent: &Agent) -> (OwnContents, Incarnation) {
         let (id, header) = (id_of(agent), self.header(self.id));
         let ping = Message::Ping {
@@ -119,7 +119,7 @@ fn assert_no_deaths(agents: &[&Agent]) {
 
 /// SA-58a: 54 bytes with another address once made a healthy member dead for everybody.
 #[test]
-fn a_forged_alive_with_another_address_changes_nothing_for_nobody() {
+fn a_forged_alive_with_another_address_changes_nothing() {
     let agents = fast_group(4, &[]);
     let all: Vec<&Agent> = agents.iter().collect();
     let before = addresses(all[0]);
@@ -130,7 +130,7 @@ fn a_forged_alive_with_another_address_changes_nothing_for_nobody() {
     for agent in &all {
         forger.send(agent, &alive(victim, &elsewhere, incarnation.next()));
     }
-    // The address is the forger's own, so it can answer whatever is asked there: the member answers where it is.
+    // The forger owns the address and can answer probes there; the member answers at its own address.
     pass_periods(&all, 25, || {
         for (from, bytes) in forger.received() {
             let Ok((_, messages)) = Head::read(&bytes) else { continue };
@@ -198,7 +198,8 @@ fn suspicions_of_any_number_are_refuted_and_the_member_stays_listed() {
     wait_for_all(&all);
 }
 
-/// SA-61: whoever sends a Join from somebody else's address gets that address three times its bytes, from all together.
+/// SA-61: a Join with the address of another host sends that address at most three times its bytes, from all members
+/// together.
 #[test]
 fn one_join_sends_at_most_three_times_its_bytes_to_where_it_claims_to_come_from() {
     for preset in ["members.preset=local", "members.preset=go_swim"] {
@@ -227,7 +228,8 @@ fn one_join_sends_at_most_three_times_its_bytes_to_where_it_claims_to_come_from(
     }
 }
 
-/// SA-22a, SA-61: indirect pings and accusations of a stranger get bare answers, also while events wait to be sent.
+/// SA-22a, SA-61: indirect pings and Suspects of an unknown sender get bare answers, also while events wait to be
+/// sent.
 #[test]
 fn an_indirect_ping_or_an_accusation_gets_at_most_three_times_its_bytes() {
     let agents = fast_group(4, &[]);
@@ -262,7 +264,7 @@ fn an_indirect_ping_or_an_accusation_gets_at_most_three_times_its_bytes() {
     }
 }
 
-/// SA-58a: whoever does not answer is nobody, and a real death is noticed meanwhile.
+/// SA-58a: a member that does not answer is not listed, and a real death is detected meanwhile.
 #[test]
 fn a_flood_of_invented_members_shows_none_and_hides_no_death() {
     let mut agents = fast_group(4, &[]);
@@ -299,9 +301,9 @@ fn a_flood_of_invented_members_shows_none_and_hides_no_death() {
     }
 }
 
-/// SA-31a: a goodbye and a death in somebody else's name are not believed while the member answers.
+/// SA-31a: forged Leave and Dead messages have no effect while the member answers.
 #[test]
-fn forged_goodbyes_and_deaths_end_nobody() {
+fn forged_leaves_and_deaths_remove_no_member() {
     let agents = fast_group(3, &[]);
     let all: Vec<&Agent> = agents.iter().collect();
     let (mut forger, victim) = (Forger::new(), id_of(all[1]));
@@ -321,9 +323,9 @@ fn forged_goodbyes_and_deaths_end_nobody() {
     assert_no_deaths(&all);
 }
 
-/// A copied data directory and a name given twice: both sides are told what to do.
+/// A copied data directory and a name given twice: both sides log a warning with the remedy.
 #[test]
-fn two_nodes_of_one_id_or_one_name_are_told_on_both_sides() {
+fn two_nodes_of_one_id_or_one_name_both_log_a_warning() {
     let (dir, copy) =
         (tempfile::tempdir().expect("there is room"), tempfile::tempdir().expect("there is room"));
     let data =

@@ -1,8 +1,8 @@
-//! Twelve real agents: one is killed, one is paused for a while, one comes back at another address, and every
-//! other tells the truth about all three within twice what 99 of 100 simulated groups take, and five seconds.
+//! Twelve real agents: one is killed, one is paused for a while, one restarts at another address. Every other agent
+//! must list the true state of all three. The bound is twice the time of 99 of 100 simulated groups, plus five
+//! seconds.
 //!
-//! Time is counted in protocol periods of the agent that is asked: on a machine with too much to do an agent has
-//! fewer of them, and none of this is about that.
+//! Time is counted in protocol periods of the queried agent, because an overloaded machine delays periods.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn settings(interval: Duration) -> Settings {
     Settings { probe_interval: interval, probe_timeout: interval / 4, ..Preset::Local.settings() }
 }
 
-/// What 99 of 100 simulated groups need, of each of the four.
+/// The time of 99 of 100 simulated groups, for each of the four.
 fn simulated(interval: Duration, still: Duration) -> Told {
     let truth = Truth { nodes: AGENTS as u32, settings: settings(interval), still };
     let runs: Vec<Told> = (1..=100).map(|seed| truth.run(seed).expect("everybody comes to know")).collect();
@@ -117,12 +117,12 @@ struct Claim<'a> {
     what: &'a str,
     /// The periods of each when it became true.
     since: &'a [u64],
-    /// What 99 of 100 simulated groups need, in seconds.
+    /// The time of 99 of 100 simulated groups, in seconds.
     simulated: f64,
     sees: Sight,
 }
 
-/// Whether somebody sees it, by its list of members.
+/// Whether an agent sees it, by its list of members.
 type Sight = Box<dyn Fn(&[Value]) -> bool>;
 
 fn members(agent: &Agent) -> Vec<Value> {
@@ -192,7 +192,7 @@ fn twelve_agents_tell_the_truth_about_the_killed_the_stopped_and_the_moved() {
     tell_the_truth(Duration::from_millis(200), Duration::ZERO);
 }
 
-/// The same at the pace of preset `local`, with 30 s of standing still:
+/// The same at the pace of preset `local`, with a pause of 30 s:
 /// `cargo test -p annulus-cli --test members_twelve -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes more than a minute; run it by name"]

@@ -46,7 +46,7 @@ fn a_receipt_is_shown_in_the_outbox() {
     assert_eq!(answer["to"], nid(blue), "whatever case it is written in");
     let line = wait_for_message(blue, &nid(red));
     assert_eq!(line["hash"], answer["hash"]);
-    // What was put around it to ask for the receipt is in the block, and not in the message.
+    // The form around it, which requests the receipt, is in the block, and not in the message.
     assert_eq!(bytes(blue, &["mesh", "read", &line["number"].to_string()]), b"please confirm");
     let read = blue.json(&["mesh", "read", &line["number"].to_string()]);
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_message_waits_for_a_recipient_that_is_away() {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_kill() {
+fn acknowledged_messages_survive_a_kill() {
     let network = Network::new();
     let dir = tempfile::tempdir().unwrap();
     let data = ["--data-dir", dir.path().to_str().unwrap()];
@@ -155,7 +155,7 @@ fn the_known_nodes_are_a_file_of_the_documents_form() {
     assert_eq!(red.json(&["mesh", "known"])[0]["ip"], blue.ip.to_string());
 }
 
-/// What the file says of a node.
+/// The entry of a node in the file.
 fn seconds_of(dir: &Path, ip: IpAddr) -> Option<String> {
     let text = std::fs::read_to_string(dir.join("known_nodes.json")).ok()?;
     let nodes: Value = serde_json::from_str(&text).expect("a file that is replaced is never half there");
@@ -200,7 +200,7 @@ fn people_see_tables_and_an_inbox_that_fills() {
 }
 
 #[test]
-fn cu_24_send_says_what_will_be_known_and_wait_answers_by_its_exit_code() {
+fn cu_24_send_prints_what_the_sender_will_learn_and_wait_sets_the_exit_code() {
     let agents = Network::new().agents(2);
     let (red, blue) = (&agents[0], nid(&agents[1]));
     let http = red.http().to_string();
@@ -309,7 +309,7 @@ fn a_file_goes_on_after_a_break_of_every_part_and_ends_in_a_receipt() {
 }
 
 #[test]
-fn a_file_that_nobody_is_there_for_can_be_given_up() {
+fn a_file_to_an_offline_recipient_can_be_dropped() {
     let network = Network::new();
     let red = network.start(network.seed, &[]);
     let dir = tempfile::tempdir().unwrap();

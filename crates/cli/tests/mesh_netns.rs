@@ -1,5 +1,5 @@
 //! Custody on real sockets: agents in network namespaces, of which one loses its link and dies without a FIN. It needs root
-//! and `ip`; without them it says so and does nothing, except under CI, where that is a failure.
+//! and `ip`; without them it prints that and passes, except under CI, where that is a failure.
 //!
 //! The wall clock of an agent is moved by a small library that is loaded before its own: it needs a C compiler.
 
@@ -169,7 +169,7 @@ impl Lab {
         lines.map(|line| line["state"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// What is in blue's inbox, in the order of its lines.
+    /// The inbox of blue, in the order of its lines.
     fn inbox(&self) -> Vec<String> {
         let inbox = self.json(BLUE, &["mesh", "inbox"]).unwrap_or_default();
         let lines = inbox.as_array().into_iter().flatten();
@@ -202,7 +202,7 @@ fn kill(agent: &mut Agent) {
     agent.wait();
 }
 
-/// Everything that red has sent is delivered, once. No state says so before it is.
+/// Everything that red has sent is delivered, once. No outbox shows `delivered` before the message arrived.
 fn wait_for_delivery(lab: &Lab, messages: usize) {
     let back = Instant::now();
     wait_until("everything is delivered", || {
@@ -218,8 +218,8 @@ fn wait_for_delivery(lab: &Lab, messages: usize) {
     assert_eq!((inbox.len(), distinct.len()), (messages, messages), "nothing twice: {inbox:?}");
 }
 
-/// The story of custody: nothing is lost, nothing comes twice, another way is taken soon, and no state says more than is
-/// true; by name, a day later, after restarts of everybody.
+/// Custody: no message is lost or duplicated, messages soon take another path, and every state is true. Then by name, a
+/// day later, after restarts of all nodes.
 #[test]
 fn cuf_16_a_peer_whose_link_goes_down_and_that_dies_without_a_word_loses_nothing() {
     if !Lab::possible() {
@@ -284,7 +284,7 @@ fn outbox_line(lab: &Lab, number: usize) -> Value {
     outbox[number].clone()
 }
 
-/// A link is down in the middle of a thousand sends, and comes back after a while.
+/// A link is down in the middle of a thousand sends, and is up again after a while.
 #[test]
 fn cuf_16_a_link_that_is_down_in_the_middle_of_a_thousand_sends_loses_nothing() {
     if !Lab::possible() {

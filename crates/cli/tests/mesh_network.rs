@@ -1,4 +1,4 @@
-//! The mesh among others: a network of agents of which one dies, nodes that somebody else wrote, and enemies.
+//! The mesh with other nodes: a network of agents of which one dies, foreign nodes, and hostile nodes.
 
 mod common;
 
@@ -47,7 +47,7 @@ fn hashes(agent: &Agent) -> BTreeMap<String, usize> {
     hashes
 }
 
-/// Sends from one agent until it is told to stop or the agent is gone: which hashes were acknowledged, with their data.
+/// Sends from one agent until the test ends it or the agent is gone; returns the acknowledged hashes with their data.
 fn keep_sending(http: SocketAddr, to: &str, count: usize, done: &AtomicUsize) -> BTreeMap<String, Vec<u8>> {
     let mut acknowledged = BTreeMap::new();
     for number in 0..count {
@@ -108,7 +108,7 @@ fn one_of_eight_dies(count: usize) {
     }
 }
 
-/// What asks for a receipt has a few bytes in front.
+/// A request for a receipt has a few bytes in front.
 fn is_wrapped(agent: &Agent, hash: &str, data: &[u8]) -> bool {
     let block = bytes(agent, &["mesh", "get", hash]);
     block.ends_with(data) && [25, 47].contains(&(block.len() - data.len()))
@@ -178,7 +178,7 @@ fn a_node_that_somebody_else_wrote_joins_sends_and_receives() {
     let body = link.message();
     assert_eq!(body[..131], *format!("w00{}{FOREIGN}", nid(&agents[1])).as_bytes());
     assert!(body[131..] == data);
-    // What is relayed from one foreign node to another is not changed by a byte, and a form of ours is DATA to them.
+    // A relayed message between foreign nodes keeps every byte, and a form of ours is DATA to them.
     let other = Foreign::new(&network, &"5".repeat(64));
     let mut away = other.dial(network.seed).expect("it is let in");
     let message = foreign.message(&other.nid, b"annulus/form/1\r\n\x01 whatever");
@@ -207,7 +207,7 @@ fn enemies_are_counted_and_change_nothing() {
     for claimed in [&own, &nid(&agents[1])] {
         assert!(Foreign::new(&network, claimed).dial(red.ip).is_none(), "refused without a byte");
     }
-    // A length that nobody has, before and after the handshake.
+    // A length beyond every limit, before and after the handshake.
     let foreign = Foreign::new(&network, FOREIGN);
     for greets in [false, true] {
         let mut link = foreign.dial(red.ip).expect("it is let in");
@@ -237,7 +237,7 @@ fn enemies_are_counted_and_change_nothing() {
     // A message goes through all the same.
     sent(&agents[1], &own, b"through the noise", &[]);
     wait_for_message(red, &nid(&agents[1]));
-    // Whoever was dialled waits to be accepted.
+    // The dialled side has not accepted yet.
     victim.set_nonblocking(true).unwrap();
     let dials = std::iter::from_fn(|| victim.accept().ok()).count();
     assert!(dials <= 8, "the victim saw {dials} dials");
@@ -246,7 +246,8 @@ fn enemies_are_counted_and_change_nothing() {
     assert!(!known.as_array().unwrap().iter().any(is_victim), "no HERE makes a node known: {known}");
 }
 
-/// A disk of its own, small enough to be filled. It needs root: without, the test says so and is over, but not in CI.
+/// A disk of its own, small enough to be filled. It needs root: without it the test prints that and passes, except
+/// under CI.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -279,7 +280,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn mf_19_a_full_disk_refuses_what_is_ours_and_passes_on_what_is_not() {
+fn mf_19_a_full_disk_refuses_own_messages_and_relays_others() {
     let Some(disk) = SmallDisk::mount() else { return };
     let network = Network::new();
     let data = ["--data-dir", disk.0.path().to_str().unwrap()];
@@ -304,7 +305,7 @@ fn mf_19_a_full_disk_refuses_what_is_ours_and_passes_on_what_is_not() {
     for number in 0..5u8 {
         let message = one.message(&two.nid, &[number; 100_000]);
         from.write(&message);
-        // What was for nobody comes by here as well.
+        // Messages to unknown recipients pass here as well.
         while to.message() != message {}
     }
     assert!(!acknowledged.is_empty());

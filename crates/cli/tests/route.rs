@@ -203,7 +203,7 @@ fn the_verbs_print_what_people_read() {
     assert!(ring.contains('@') && ring.contains("o leaves     2") && ring.contains(&own[..8]), "{ring}");
 }
 
-/// What was said to be kept is there after kill -9, once; what was read is not shown again.
+/// A message that was reported as kept is there once after kill -9; a read message is not shown again.
 #[test]
 fn unread_messages_survive_a_kill_and_a_full_mailbox_takes_no_more() {
     let dir = tempfile::tempdir().unwrap();

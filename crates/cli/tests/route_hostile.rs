@@ -57,7 +57,7 @@ fn send(agent: &Agent, key: &str) -> (u16, Value) {
     (status, serde_json::from_str(&text).expect("it answers JSON"))
 }
 
-/// Somebody who speaks the protocol and means no good.
+/// A hostile node that knows the protocol.
 struct Stranger {
     contact: Contact,
     stream: TcpStream,
@@ -153,7 +153,7 @@ fn rows_99_absurd_versions_and_invented_nodes_do_no_harm() {
     assert_eq!(send(&one, "any key").0, 200);
     assert_eq!(send(&other, "any other key").0, 200);
 
-    // What is no message at all is counted, and ends the connection.
+    // Malformed bytes are counted, and end the connection.
     let malformed = counter(&one, "malformed");
     // The first connection may have ended: its node answers no probe.
     let mut stranger = Stranger::handshake(ip, stranger.contact, one.ip);
@@ -185,7 +185,7 @@ fn answer_probes(own: Contact) {
 fn pa_39_only_a_connection_from_its_machine_validates_an_address() {
     let (one, other) = pair();
     let other_id: Id = other.json(&["info"])["id"].as_str().expect("an id").parse().expect("it is one");
-    // Somebody says goodbye in the other agent's name, and announces it elsewhere, from a machine that is not its own.
+    // A forged leave of the other agent, and an announcement of it elsewhere, from another machine.
     let ip = own_ip();
     let claimed =
         Contact { id: other_id, addr: SocketAddr::new(other.ip, PORT), generation: Generation(u64::MAX) };
@@ -195,7 +195,7 @@ fn pa_39_only_a_connection_from_its_machine_validates_an_address() {
     liar.announce(Vec::new());
     wait_until("both are refused", || (counter(&one, "refused") >= refused + 2).then_some(()));
     assert_eq!(leaves(&one), [other_id.to_string()], "it was asked itself, and is there");
-    // The same from its own machine counts: there we take the word of who listens at that address.
+    // The same from its own IP address counts: the source address validates it.
     let own = contact(ip, 5 << 100);
     answer_probes(own);
     let mut honest = Stranger::handshake(ip, own, one.ip);

@@ -15,7 +15,7 @@ use common::tables::{id, leaves};
 use common::{Agent, own_ip, wait_until};
 use serde_json::{Value, json};
 
-/// What a sender heard.
+/// The reply to a sender.
 struct Heard {
     key: Id,
     /// Sent and answered while all agents were up.
@@ -45,7 +45,7 @@ fn settle(agents: &[&Agent]) {
     }
 }
 
-/// Sends one message and hears what became of it.
+/// Sends one message and returns its outcome.
 fn send(agent: &Agent, number: usize, key: Id) -> Option<Id> {
     let payload = base64(number);
     let body = json!({ "key": key.to_string(), "payload_base64": payload }).to_string();
@@ -160,8 +160,8 @@ fn messages_survive_kills(size: usize, count: usize, victims: usize) {
 /// The number of a message, the node that has it, when it was sent, and how long the answer took.
 type Timed = (usize, Option<Id>, Instant, Duration);
 
-/// How long messages to the keys of a node take that is killed: they move to another owner. Everything that a sender heard
-/// of as delivered is kept by the node that was named.
+/// How long messages to the keys of a node take that is killed: they move to another owner. The named node has every
+/// message that was reported as delivered.
 fn keys_of_a_killed_owner_move(size: usize, count: usize) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let ips: Vec<IpAddr> = (0..size).map(|_| own_ip()).collect();
@@ -224,7 +224,7 @@ fn keys_of_a_killed_owner_move(size: usize, count: usize) {
 
 /// CUF-16.
 #[test]
-fn cuf_16_the_keys_of_a_killed_owner_move_at_once_and_what_is_told_as_delivered_is_kept() {
+fn cuf_16_the_keys_of_a_killed_owner_move_at_once_and_delivered_messages_are_kept() {
     keys_of_a_killed_owner_move(8, 600);
 }
 

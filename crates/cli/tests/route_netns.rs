@@ -1,5 +1,5 @@
-//! Agents that route, in network namespaces on two bridges with a cable between them. It needs root and `ip`; without them
-//! it says so and does nothing, except under CI, where that is a failure.
+//! Agents that route, in network namespaces on two bridges with a cable between them. It needs root and `ip`; without
+//! them it prints that and passes, except under CI, where that is a failure.
 
 mod common;
 

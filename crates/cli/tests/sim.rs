@@ -71,7 +71,7 @@ fn a_broken_ping_is_caught_and_replayed_from_the_printed_seed() {
 }
 
 #[test]
-fn of_many_runs_the_first_failure_is_the_one_to_repeat_and_all_are_kept() {
+fn many_runs_print_the_first_failure_and_keep_all() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept.txt");
     let arguments = ["sim", "ping", "--break=keep-without-sync", "--crash", "3", "--runs=10", "--seed=1"];
@@ -144,7 +144,7 @@ fn an_expected_failure_that_passes_is_noticed() {
 }
 
 #[test]
-fn what_once_failed_never_fails_again() {
+fn seeds_that_once_failed_pass() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/regressions");
     let mut runs = 0;
     for file in std::fs::read_dir(folder).unwrap() {
@@ -198,7 +198,7 @@ fn a_wrong_call_is_two_and_says_what_to_write() {
     assert!(!help.contains("--break"), "not for users");
 }
 
-/// A measurement of members: readable, traced, and not content with a group in which nobody hears anybody.
+/// A measurement of members: readable, traced, and failing if no node reaches another.
 #[test]
 fn members_are_measured_in_text_too() {
     let run = |more: &str| annulus(&words(&format!("sim members --nodes 10 --seed 3 {more}")));

@@ -12,7 +12,7 @@ fn one_join_is_enough_for_all_services() {
     let (token, join) = (format!("token.udp_port={}", own_udp_port()), format!("{}:7946", ips[0]));
     let start = |ip: &IpAddr| {
         let mut args = vec!["--services", "members,route,token,mesh", "--set", &token];
-        // No broadcast reaches anybody: the token is found through members.
+        // No broadcast reaches a node: the token is found through members.
         args.extend(["--set", "token.preset=local", "--set", "members.preset=local"]);
         args.extend(["--set", "token.broadcast=127.0.0.0"]);
         // A node that started alone meets the others at a random drop: frequent drops keep the test short.

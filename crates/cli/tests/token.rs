@@ -73,7 +73,7 @@ fn the_ring_goes_on_without_a_killed_holder_and_keeps_what_was_passed_on() {
     agents[0].wait();
     let all = &agents[1..];
     let own = token(&all[1])["host_id"].to_string();
-    // Who has not heard of a tenure of that host yet has heard of none.
+    // A node without a count of that host knows of no tenure of it.
     let count = |counts: &[(String, u64)]| {
         counts.iter().find(|(host, _)| *host == own).map_or(0, |(_, count)| *count)
     };
@@ -150,7 +150,7 @@ fn decode_shows_a_packet_of_the_document() {
 }
 
 #[test]
-fn across_restarts_a_node_keeps_its_port_and_who_it_is() {
+fn a_node_keeps_its_port_and_its_identity_across_restarts() {
     let (ip, dir) = (own_ip(), tempfile::tempdir().unwrap());
     let port = format!("token.udp_port={}", own_udp_port());
     let path = dir.path().to_str().unwrap();
@@ -171,7 +171,7 @@ fn across_restarts_a_node_keeps_its_port_and_who_it_is() {
     }
     agent.signal("TERM");
     agent.wait();
-    // Somebody takes the port meanwhile: the node takes another, says so, and stays who it is.
+    // Another process takes the port meanwhile: the node binds another, logs that, and keeps its host id.
     let taken = std::net::TcpListener::bind(first.1.as_str().unwrap()).unwrap();
     let started = annulus(&[&["agent", "--bind", &ip.to_string()], &args[..]].concat())
         .stderr(std::process::Stdio::piped())

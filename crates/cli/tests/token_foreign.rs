@@ -66,7 +66,7 @@ fn a_foreign_node_that_dies_holding_the_token_or_refuses_it_does_not_stop_the_ri
     join(&agents, &foreign);
     let offered = foreign.receive().expect("the ring passes to us");
     assert!(foreign.commit(offered));
-    // The token is lost with us; nobody is told. From here on whoever dials us is refused without a byte.
+    // The token is lost with us, silently. From here on every dial to us is refused without a byte.
     let other = token(&agents[1])["host_id"].as_i64().and_then(|host| i32::try_from(host).ok()).unwrap();
     let before = count_of(&agents[0], other);
     foreign.tcp.set_nonblocking(true).unwrap();
@@ -77,7 +77,7 @@ fn a_foreign_node_that_dies_holding_the_token_or_refuses_it_does_not_stop_the_ri
         }
         (count_of(&agents[0], other) > before + 10 && refused > 2).then_some(())
     });
-    // Who is before us in the list has tried us in vain.
+    // The node before us in the list has tried to pass to us and failed.
     let sits_out = |agent: &Agent| {
         let nodes = token(agent)["nodes"].clone();
         let ours = nodes.as_array()?.iter().find(|node| node["host_id"] == foreign.host_id)?.clone();
@@ -181,7 +181,7 @@ fn a_leader_of_ours_that_is_killed_in_the_middle_of_tp5_leaves_one_token_and_eve
         foreign.tenure();
         foreign.pass().expect("the ring takes it");
     }
-    // Whoever is before us in the list will be killed while it passes to us. Our data has a field that it does not know
+    // The node before us in the list will be killed while it passes to us. Our data has a field that it does not know
     // and keeps, so large that no kernel takes it at once.
     let place = foreign.list.iter().position(|(host, ..)| *host == foreign.host_id).unwrap();
     let leader = foreign.list[(place + 2) % 3].0;

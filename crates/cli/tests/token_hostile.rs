@@ -46,7 +46,7 @@ fn say(from: Ipv4Addr, to: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
     let mut heard = Vec::new();
     for (n, piece) in pieces.iter().enumerate() {
         if n > 0 {
-            // What follows an offer is said after its answer.
+            // The bytes after an offer are sent after its answer.
             let mut answer = [0];
             if stream.read_exact(&mut answer).is_err() {
                 return heard;
@@ -63,7 +63,7 @@ fn say(from: Ipv4Addr, to: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
     heard
 }
 
-/// An offer that nobody refuses: no id is greater.
+/// An offer that no node refuses: no id is greater.
 const TP1: [u8; 9] = [0x21, 0x7f, 0xff, 0xff, 0xff, 0x12, 0x34, 0x56, 0x78];
 
 #[test]
@@ -120,7 +120,7 @@ fn token_hosts(agent: &Agent) -> Vec<i64> {
 }
 
 #[test]
-fn jf_20_who_says_a_byte_now_and_then_is_ended_and_holds_nobody_up() {
+fn jf_20_a_stream_of_single_bytes_is_ended_and_delays_no_pass() {
     let agents = ring(2);
     wait_for_ring(&agents.iter().collect::<Vec<_>>());
     let (udp, tcp) = endpoints(&agents[0]);
@@ -195,7 +195,7 @@ fn floods_of_connections_leave_room_for_the_ring() {
     let mut open = std::collections::VecDeque::new();
     keeps_turning(&agents, 40, || {
         for &to in targets.iter().cycle().take(100) {
-            // The oldest are let go, so that this process has descriptors left.
+            // The oldest are closed, so that this process has descriptors left.
             if let Ok(stream) = dial(stranger, to) {
                 open.push_back(stream);
             }

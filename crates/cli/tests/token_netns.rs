@@ -1,5 +1,5 @@
-//! Agents in network namespaces on real bridges with real broadcast. It needs root and `ip`; without them it says so and
-//! does nothing, except under CI, where that is a failure.
+//! Agents in network namespaces on real bridges with real broadcast. It needs root and `ip`; without them it prints that
+//! and passes, except under CI, where that is a failure.
 
 mod common;
 
@@ -110,7 +110,7 @@ impl Lab {
         agent
     }
 
-    /// What `annulus token` says there; `None` if nobody answers.
+    /// The output of `annulus token` there; `None` without an answer.
     fn token(&self, node: usize) -> Option<Value> {
         let output = self.within(node, &["token", "--json"]).output().expect("`ip` runs");
         serde_json::from_slice(&output.stdout).ok()
@@ -170,7 +170,7 @@ fn assert_preserved(before: &[(String, u64)], now: &Value, when: &str) {
     }
 }
 
-/// The counts that somebody other than the holder knows: they have been passed on.
+/// The counts that a node other than the holder knows: they have been passed on.
 fn passed_on(lab: &Lab, nodes: &[usize]) -> Vec<(String, u64)> {
     let tokens: Vec<Value> = nodes.iter().filter_map(|node| lab.token(*node)).collect();
     let waiters = tokens.iter().filter(|token| token["state"] != "leader");
@@ -180,7 +180,7 @@ fn passed_on(lab: &Lab, nodes: &[usize]) -> Vec<(String, u64)> {
         .unwrap_or_default()
 }
 
-/// Kills whoever holds the token at that moment; which node it was.
+/// Kills the current holder of the token; returns its index.
 fn kill_holder(lab: &Lab, agents: &mut [Option<Agent>]) -> usize {
     let holder = wait_until("somebody holds the token", || {
         (0..NODES).find(|node| lab.token(*node).is_some_and(|token| token["state"] == "leader"))
@@ -202,7 +202,7 @@ fn five_agents_on_a_bridge_survive_kills_and_a_cut() {
     let everybody: Vec<usize> = (0..NODES).collect();
     wait_for_one(&lab, &everybody, NODES, "five agents are one ring");
 
-    // kill -9 of the holder, at moments that nobody chose: computing, offering, in the middle of TP5.
+    // kill -9 of the holder, at random moments: computing, offering, in the middle of TP5.
     for round in 0..4 {
         let before = passed_on(&lab, &everybody);
         let holder = kill_holder(&lab, &mut agents);
@@ -236,7 +236,7 @@ fn five_agents_on_a_bridge_survive_kills_and_a_cut() {
     wait_for_one(&lab, &right, NODES, "the right half knows its value");
     let both = [passed_on(&lab, &left), passed_on(&lab, &right)];
     lab.cable("up");
-    // Who sees both values has the data of both lines: then every count of both is there too.
+    // A node with both values has the data of both branches, and with it every count of both.
     for node in &everybody {
         let now = wait_until("the lines have met", || {
             lab.token(*node)

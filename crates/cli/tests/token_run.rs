@@ -44,7 +44,7 @@ fn wait_until_gone(pids: &[String]) {
     });
 }
 
-/// Waits until the token has gone round twice more: nobody keeps it.
+/// Waits until the token has gone round twice more: no node holds it.
 fn wait_until_it_turns(agents: &[Agent]) {
     let sum = || counts(&agents[1]).iter().map(|(_, count)| count).sum::<u64>();
     let before = sum();
@@ -52,7 +52,7 @@ fn wait_until_it_turns(agents: &[Agent]) {
 }
 
 #[test]
-fn a_turn_that_is_told_to_end_stops_its_command_and_lets_the_token_go_on() {
+fn a_signal_stops_the_command_and_releases_the_token() {
     let agents = ring(2);
     wait_for_ring(&agents.iter().collect::<Vec<_>>());
     for (name, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {

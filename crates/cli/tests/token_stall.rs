@@ -28,7 +28,7 @@ fn fence_of_a_turn(agent: &Agent) -> u64 {
 }
 
 #[test]
-fn a_holder_that_stood_still_is_told_and_the_ring_has_gone_on() {
+fn a_paused_holder_gets_an_event_and_the_ring_has_gone_on() {
     let mut agents = ring(3);
     wait_for_ring(&agents.iter().collect::<Vec<_>>());
     let (stale, fence) = hold(&agents[0]);
@@ -106,7 +106,7 @@ fn the_holder_and_the_tenures_are_shown() {
     let own = token(&agents[0])["host_id"].clone();
     let shown = token(&agents[0]);
     assert_eq!((&shown["state"], &shown["holder"]), (&"leader".into(), &own));
-    // The other one gave it to the holder, and nobody else has had it since.
+    // The other one passed it to the holder, and no other node has had it since.
     assert_eq!(token(&agents[1])["holder"], own);
     let text = agents[0].stdout(&["token"]);
     assert!(text.contains(&format!("holder        {own} (this)")) && !text.contains("null"), "{text}");
@@ -118,7 +118,7 @@ fn the_holder_and_the_tenures_are_shown() {
 }
 
 #[test]
-fn a_clone_is_told_in_the_log() {
+fn a_clone_is_reported_in_the_log() {
     let mut agents = ring_with(2, &["--set", "token.host_id=77"]);
     for agent in &mut agents {
         let line = agent.wait_for_log("another node uses our token.host_id");

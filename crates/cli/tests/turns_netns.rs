@@ -1,5 +1,5 @@
 //! Turns under disturbance, on real sockets: five agents in network namespaces, each running commands in a loop while the
-//! holder is stopped, cut off and killed (TUF-15). It needs root and `ip`; without them it says so and does nothing, except
+//! holder is stopped, cut off and killed (TUF-15). It needs root and `ip`; without them it prints that and passes, except
 //! under CI, where that is a failure.
 //!
 //! Every command appends lines with its fence to one file. A line with a fence below one that stands before it is an

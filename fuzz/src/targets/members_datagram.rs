@@ -45,7 +45,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// What is decoded encodes to the same bytes: every message has one form.
+/// A decoded message encodes to the same bytes: every message has one form.
 fn check_again(datagram: &[u8], messages: swim::Messages<'_>) {
     let Ok(messages) = messages.collect::<Result<Vec<_>, _>>() else { return };
     let mut again = datagram[..HEAD_BYTES].to_vec();

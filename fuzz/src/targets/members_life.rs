@@ -25,7 +25,7 @@ fn id(number: u8) -> Id {
     Id::from_uuid([1 + number % 4; 16])
 }
 
-/// What its application was told.
+/// The events that its application got.
 #[derive(Default)]
 struct Life {
     incarnations: BTreeMap<Id, Incarnation>,
@@ -115,7 +115,7 @@ impl Subject for Life {
             Event::MemberForgotten { id } => {
                 self.incarnations.remove(id);
             }
-            // Who is forgotten among the senders may be heard again: two are remembered here.
+            // A sender beyond the window may be reported again: two are remembered here.
             Event::UserReceived { from, sequence, .. } if self.users.len() < 2 => {
                 assert!(self.users.insert((*from, sequence.0)), "told twice: {event:?}");
             }

@@ -136,8 +136,8 @@ impl Subject for Life {
         new_command(input)
     }
 
-    /// A HERE by datagram is answered by one of a peer, so that it is dialled; a HERE on a connection by that peer's;
-    /// a message by the same bytes on their way back.
+    /// Answers a HERE by datagram with the HERE of a peer, so that it is dialled, and a HERE on a connection with
+    /// that peer's. Answers a message with the same bytes.
     fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         if decode_here(bytes).is_ok() {
             let mut here = Vec::new();

@@ -1,4 +1,4 @@
-//! What a caller says on one connection of the mesh, in chunks as the first byte chooses.
+//! The bytes of a caller on one connection of the mesh, in chunks as the first byte chooses.
 
 use annulus_core::w3w::{Body, Mesh, TCP, decode_body, here_frame, read_form, write_form};
 use annulus_core::{StreamEvent, StreamId};

@@ -22,7 +22,7 @@ mod wire_reader;
 /// A function to feed with bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// What `fuzz/run` and the folder of its corpus call it.
+    /// The name for `fuzz/run` and the folder of its corpus.
     pub name: &'static str,
     /// Panics if the bytes break a promise.
     pub run: fn(&[u8]),

@@ -1,4 +1,4 @@
-//! What a peer says on one stream, in chunks as the first byte chooses: whole or refused, never half.
+//! The bytes of a peer on one stream, in chunks as the first byte chooses: accepted or refused, never half.
 
 use annulus_core::contract::Rig;
 use annulus_core::ping::{self, Config, Message, Ping};
@@ -6,7 +6,7 @@ use annulus_core::{CloseReason, Refusal, StreamEvent, StreamId};
 
 use crate::world::peer;
 
-/// What the machine grants before the FIN: a message and one byte.
+/// The read credit before the FIN: a message and one byte.
 const GRANTED: usize = ping::MESSAGE_BYTES + 1;
 
 pub(super) fn run(bytes: &[u8]) {

@@ -69,7 +69,7 @@ struct Life {
 }
 
 impl Life {
-    /// What a peer that behaves says to a message.
+    /// The answer of a correct peer to a message.
     fn reply(&self, message: Message) -> Vec<Message> {
         let from = contact(0);
         let tables = || TablesSent { leaf_set: vec![contact(1), contact(2)], ..TablesSent::default() };

@@ -1,4 +1,4 @@
-//! What a peer says on one connection of `route`: however it is cut, it means the same, and what is refused changes
+//! The bytes of a peer on one connection of `route`: chunking does not change their meaning, and refused bytes change
 //! nothing.
 
 use annulus_core::contract::Rig;

@@ -87,7 +87,7 @@ impl Subject for Life {
         })
     }
 
-    /// A TR1 is denied or not, an offer is taken, and who is asked for a list or a token sends it.
+    /// A TR1 is denied or not, an offer is accepted, and a request for a list or a token is answered with it.
     fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let kind = bytes.first()?;
         let token = |list: &[u8]| {

@@ -1,4 +1,4 @@
-//! What a peer says on a stream to a waiter: whole or refused, never half, however it is cut.
+//! The bytes of a peer on a stream to a waiter: accepted or refused, never half, whatever the chunks.
 
 use annulus_core::contract::Rig;
 use annulus_core::jitterbug::{self, Document, Jitterbug, Ledger, StateName};
@@ -8,7 +8,7 @@ use super::token_life::config;
 use crate::world::peer;
 
 const STREAM: StreamId = StreamId::accepted(1);
-/// What a candidate reads before it has answered: a TP1.
+/// The bytes that a candidate reads before its answer: a TP1.
 const OFFER_BYTES: usize = 9;
 
 pub(super) fn run(bytes: &[u8]) {

@@ -31,7 +31,7 @@ pub(super) fn run(bytes: &[u8]) {
     }
 }
 
-/// Does one step of the program and tells how many bytes it took.
+/// Does one step of the program and returns the number of bytes that it took.
 fn read_and_write(step: u8, reader: &mut Reader<'_>, writer: &mut Writer<'_>) -> Result<usize, DecodeError> {
     Ok(match step {
         0 => {

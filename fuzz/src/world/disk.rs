@@ -1,4 +1,4 @@
-//! A store in memory that fails when told to.
+//! A store in memory that fails on request.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ use streams::Streams;
 pub(crate) trait Subject {
     type M: Machine + Clone + PartialEq + Debug;
 
-    /// Everything has settled after so long without news from the network. It is lived through twice per input, so
+    /// The machine is settled after so long without input from the network. It is lived through twice per input, so
     /// it decides how many inputs can be tried.
     const SETTLED: Duration;
 
@@ -35,8 +35,7 @@ pub(crate) trait Subject {
     /// A command, as the input chooses.
     fn command(&mut self, input: &mut Reader<'_>) -> Result<<Self::M as Machine>::Command, DecodeError>;
 
-    /// The answer that a peer would give to these bytes: without it, blind input would never get past the first number that
-    /// has to match.
+    /// The answer of a peer to these bytes: without it, random input would never match a number of the machine.
     fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>>;
 
     /// Checks an event.
@@ -49,7 +48,7 @@ pub(crate) trait Subject {
     fn forget_counters(&self, machine: &mut Self::M);
 }
 
-/// Peers that speak to the machine.
+/// The number of peers of the machine.
 const PEERS: u8 = 4;
 
 /// Lives the life that `bytes` describe.

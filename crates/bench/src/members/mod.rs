@@ -1,7 +1,7 @@
 //! `members` against foca: instructions per ping, bytes on the wire, memory per member, all in memory.
 //!
-//! Instructions are counted by callgrind: the bench runs itself under it twice for each figure, with few pings and
-//! with many, and what the others cost more is the pings alone. So the figure is the same on a busy machine.
+//! Callgrind counts the instructions. The bench runs itself under it twice for each figure, with few pings and with
+//! many. The difference is the cost of the pings alone. So the figure is the same on a busy machine.
 
 mod callgrind;
 mod cluster;
@@ -109,7 +109,7 @@ fn answer(side: Side, members: u32, pings: u32) {
     }
 }
 
-/// All that a node with this many members has allocated, by member, after it has heard from each.
+/// The allocated bytes per member of a node with this many members, after each has answered a probe.
 fn bytes_per_member(side: Side, meta: &[u8]) -> f64 {
     let region = Region::new(COUNTED);
     let held = match side {

@@ -53,7 +53,7 @@ pub(super) fn sender(n: u32, members: u32) -> u32 {
     1 + (n.wrapping_mul(2_654_435_761) >> 7) % (members - 1)
 }
 
-/// Lets a node probe every one of its members and hear the answers, and gives what `held` says then.
+/// Lets a node probe all of its members and get the answers; returns `held` then.
 pub(super) fn lived(members: u32, meta: &[u8], held: impl Fn() -> usize) -> usize {
     let before = held();
     let mut node = Measured::new(members, meta);

@@ -92,7 +92,7 @@ pub(super) fn answer(members: u32, pings: u32) {
     assert_eq!(counted.sent, pings, "every ping is answered");
 }
 
-/// Lets a node probe every one of its members and hear the answers, and gives what `held` says then.
+/// Lets a node probe all of its members and get the answers; returns `held` then.
 pub(super) fn lived(members: u32, held: impl Fn() -> usize) -> usize {
     let before = held();
     let mut kept = Kept::default();

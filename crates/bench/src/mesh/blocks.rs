@@ -1,4 +1,4 @@
-//! Blocks that are safe: sent to a node that is away, so that each is stored and told as stored, and nothing more.
+//! Durable blocks: messages to an offline node. Each is stored and reported as stored, and nothing more.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Instant;
@@ -55,11 +55,11 @@ pub(super) fn mesh(blocks: usize) -> anyhow::Result<f64> {
     })
 }
 
-/// A block to be written, and whom to tell.
+/// A block to be written, and the channel for its reply.
 type Put = (Vec<u8>, Vec<u8>, SyncSender<()>);
 
-/// Blocks per second of the bare database: the same number of writers, and one thread that puts whatever waits into
-/// one transaction, as anybody would who needs many durable writes.
+/// Blocks per second of the bare database: the same number of writers, and one thread that puts all waiting blocks
+/// into one transaction (group commit).
 pub(super) fn bare(blocks: usize) -> anyhow::Result<f64> {
     let directory = tempfile::tempdir_in(".")?;
     let data: Vec<Vec<u8>> = (0..blocks).map(|number| noise(number as u64, BLOCK_BYTES)).collect();

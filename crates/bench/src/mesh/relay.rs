@@ -145,8 +145,8 @@ fn transfer(mut source: TcpStream, mut sink: TcpStream, frames: Vec<Vec<u8>>) ->
     Ok(total as f64 / 1e6 / seconds)
 }
 
-/// What this process has in memory when a peer that reads nothing was sent a third of so much, and when it was sent all:
-/// messages in memory have reached their limit at the first.
+/// The resident memory of this process after a peer that reads nothing was sent a third of the bytes, and after all of
+/// them. At the first point messages in memory have reached their limit.
 pub(super) fn slow_reader(mebibytes: usize) -> anyhow::Result<(u64, u64)> {
     let relay = Relay::start()?;
     // A round with a peer that reads: what the node needs at work is there then.

@@ -66,7 +66,7 @@ impl Ring {
             let id = Id::new(rng.next_u128());
             let handle = join(config(index, id)).await?;
             let mut events = handle.events();
-            // Somebody takes what is delivered.
+            // A task takes delivered messages.
             tokio::spawn(async move { while events.next().await.is_some() {} });
             nodes.push((id, handle));
         }

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-/// Whose agents.
+/// The program under test.
 #[derive(Clone, Debug)]
 pub(super) enum Side {
-    /// Of this program.
+    /// Agents of this program.
     Annulus(PathBuf),
     /// Serf's, found in the path.
     Serf,
 }
 
-/// What an agent reports of another.
+/// The report of an agent about another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It is a member.
@@ -120,7 +120,7 @@ impl Cluster {
         Ok(at)
     }
 
-    /// Waits until so many agents other than one reported this, and tells when each did first.
+    /// Waits until so many agents other than one reported this; returns the time of the first report of each.
     pub(super) fn wait_for(&self, kind: &Kind, count: usize, but: usize, timeout: Duration) -> Vec<Instant> {
         let begin = Instant::now();
         loop {

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     set: Vec<String>,
 }
 
-/// What one side took, in seconds.
+/// The times of one side, in seconds.
 #[derive(Default)]
 struct Took {
     suspect: Vec<f64>,

@@ -1,5 +1,6 @@
 //! Exclusive turns against etcd's locks: both with three members on this machine and this disk, both over HTTP and JSON, one
-//! client on one connection. And `annulus lock` against flock(1), which asks nobody. `bars.rs` has what needs no other program.
+//! client on one connection. And `annulus lock` against flock(1), which contacts no other host. `bars.rs` has what needs
+//! no other program.
 
 mod bars;
 

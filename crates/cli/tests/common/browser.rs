@@ -75,7 +75,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// A request to the driver; `None` if nobody answers.
+    /// A request to the driver; `None` without an answer.
     fn post(&self, path: &str, body: &Value) -> Option<Value> {
         let request =
             self.http.post(format!("{}{path}", self.session)).header("Content-Type", "application/json");

@@ -1,4 +1,4 @@
-//! A node of the token ring that shares no code with ours: the wire as its document has it, over plain sockets.
+//! A node of the token ring that shares no code with ours: the wire format of the document, over plain sockets.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -112,7 +112,7 @@ impl Foreign {
         self.counts.get(&self.host_id.to_string()).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// What TP5 carries. The shipped application's other fields are dropped, as a foreign node may.
+    /// The data of TP5. The shipped application's other fields are dropped, as a foreign node may.
     pub(crate) fn data(&self) -> Vec<u8> {
         frame(json!({ "counts": self.counts }).to_string().as_bytes())
     }

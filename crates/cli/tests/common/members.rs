@@ -58,7 +58,7 @@ pub(crate) fn counter(agent: &Agent, name: &str) -> Option<u64> {
     line.split(' ').nth(1)?.parse().ok()
 }
 
-/// A packet of the ring "annulus" with one message, from whoever the message is from.
+/// A packet of the ring "annulus" with one message, from the sender that the message names.
 pub(crate) fn packet(message: &Message<'_>) -> Vec<u8> {
     packet_from(message.header().from, &[*message])
 }

@@ -1,4 +1,4 @@
-//! Agents that run the mesh, and nodes of the mesh that are no agents: they speak the bytes of the document.
+//! Agents that run the mesh, and foreign nodes of the mesh, which use the wire format of the document.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -69,7 +69,7 @@ pub(crate) fn sent(agent: &Agent, to: &str, data: &[u8], more: &[&str]) -> Value
     serde_json::from_slice(&output.stdout).expect("it prints JSON")
 }
 
-/// What a verb writes, byte for byte.
+/// The output of a verb, byte for byte.
 pub(crate) fn bytes(agent: &Agent, args: &[&str]) -> Vec<u8> {
     let http = agent.http().to_string();
     let output = annulus(&[args, &["--agent", &http]].concat()).output().expect("the binary runs");

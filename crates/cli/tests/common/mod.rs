@@ -1,4 +1,4 @@
-//! Running the real binary: agents on loopback addresses of their own, and the verbs that talk to them.
+//! Running the real binary: agents on loopback addresses of their own, and the verbs that call them.
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
@@ -17,17 +17,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up. It guards against hanging; nothing is measured by it.
+/// The timeout of any wait in a test. It guards against hanging; nothing is measured by it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The binary with these arguments, not touched by the environment of whoever runs the tests.
+/// The binary with these arguments, without the environment variables of the test run.
 pub(crate) fn annulus(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_annulus"));
     command.args(args).env_remove("RUST_LOG").env_remove("NO_COLOR").stdin(Stdio::null());
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
         command.env_remove(name);
     }
-    // Rings of token on one machine hear each other, so that a test names the services that it needs beyond members.
+    // Rings of token on one machine receive each other's broadcasts, so a test names the services that it needs
+    // beyond members.
     if args.first() == Some(&"agent") && !args.contains(&"--config") {
         command.env("ANNULUS_NODE_SERVICES", "members");
     }
@@ -59,7 +60,7 @@ pub(crate) fn own_ip() -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 64 + high, middle, low))
 }
 
-/// A UDP port for a ring of its own: rings on one machine hear each other's broadcasts.
+/// A UDP port for a ring of its own: rings on one machine receive each other's broadcasts.
 pub(crate) fn own_udp_port() -> u16 {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
     socket.local_addr().expect("it is bound").port()
@@ -116,7 +117,7 @@ impl Agent {
         SocketAddr::new(self.ip, 7373)
     }
 
-    /// The JSON output of a verb that talks to this agent.
+    /// The JSON output of a verb that calls this agent.
     pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
         let http = self.http().to_string();
         json(&[args, &["--json", "--agent", &http]].concat())
@@ -195,10 +196,10 @@ pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     wait_until_seen(what, || ask().ok_or(""))
 }
 
-/// The same, and tells what was seen last if there never is one.
+/// The same, and the panic has the last error.
 pub(crate) fn wait_until_seen<T, E: Display>(what: &str, mut ask: impl FnMut() -> Result<T, E>) -> T {
     let begin = Instant::now();
-    // Soon at first, then seldom: who asks takes the processor from who is asked.
+    // The pause grows: each query takes CPU time from the agent.
     let mut nap = Duration::from_millis(5);
     loop {
         match ask() {
@@ -211,7 +212,7 @@ pub(crate) fn wait_until_seen<T, E: Display>(what: &str, mut ask: impl FnMut() -
 }
 
 /// The one sleep of the tests: between two looks at a process, which needs the processor more than who waits, and where
-/// slowness is what is tried. Nothing hopes that something has happened meanwhile.
+/// slowness is what is tried. No test assumes that something has happened meanwhile.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }

@@ -55,7 +55,7 @@ fn a_mesh_that_cannot_work_says_why() {
 }
 
 #[test]
-fn who_has_no_mesh_is_told_so() {
+fn an_agent_without_mesh_answers_an_error() {
     let idle = Agent::start(&["--services", ""]);
     let http = idle.http().to_string();
     let nid = "7".repeat(64);
@@ -133,7 +133,7 @@ fn a_message_that_cannot_be_sent_or_read_says_why() {
 }
 
 #[test]
-fn what_nobody_receives_is_shown_as_not_received() {
+fn an_undelivered_message_is_shown_as_not_received() {
     let agent = Agent::start(&["--services", "mesh", "--set", "mesh.expiry=1s"]);
     let http = agent.http().to_string();
     let dir = tempfile::tempdir().unwrap();

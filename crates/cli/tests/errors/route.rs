@@ -54,7 +54,7 @@ fn a_node_that_has_not_joined_says_through_whom_it_tried() {
     let json = ["Content-Type: application/json"];
     let (status, text) = agent.request("POST", "/v1/messages", &json, r#"{"key":"red","payload_base64":""}"#);
     assert_api_error(status, &text, 503, "not_joined");
-    // The seed comes at last: now it joins, and says so.
+    // The seed starts at last: now the agent joins, and reports that.
     let _seed = Agent::start_on(seed.parse::<SocketAddr>().unwrap().ip(), &["--services", "route"]);
     agent.wait_for_log("route has joined the ring");
     assert!(run(&["send", "red", "x", "--agent", &http]).status.success());
@@ -75,7 +75,7 @@ fn a_simulation_of_a_ring_that_cannot_be_says_why() {
     {
         assert_error(&sim(both), "is measured in a quiet network", 2);
     }
-    // The greatest part still leaves somebody to send messages to.
+    // The greatest fraction still leaves a node to send messages to.
     let output = sim("--nodes 20 --lookups 20 --fail 0.99 --repair 60");
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("repaired"), "{output:?}");
@@ -133,9 +133,10 @@ fn a_message_that_does_not_arrive_says_why() {
     }
 }
 
-/// Clients that ask for a full mailbox and read nothing: they hold little, the next is told, and the node goes on.
+/// Clients request a full mailbox and read nothing. They use little memory, the next client gets an error, and the
+/// node goes on.
 #[test]
-fn a_reader_too_many_is_told_so_and_the_node_goes_on() {
+fn one_reader_too_many_gets_an_error_and_the_node_goes_on() {
     let agent = Agent::start(&["--services", "route"]);
     let http = agent.http().to_string();
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -166,9 +167,9 @@ fn a_reader_too_many_is_told_so_and_the_node_goes_on() {
     });
 }
 
-/// Clients that begin long messages and do not go on: the next long one is told, and short ones pass.
+/// Clients begin long messages and stop. The next long message gets an error, and short ones pass.
 #[test]
-fn a_long_message_too_many_is_told_so_and_short_ones_pass() {
+fn one_long_message_too_many_gets_an_error_and_short_ones_pass() {
     let agent = Agent::start(&["--services", "route"]);
     let http = agent.http().to_string();
     let json = "Content-Type: application/json";

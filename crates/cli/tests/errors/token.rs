@@ -102,7 +102,7 @@ fn a_token_that_cannot_be_used_says_why() {
 }
 
 #[test]
-fn who_would_be_one_too_many_to_wait_is_told_the_bound() {
+fn one_waiter_too_many_gets_an_error_with_the_limit() {
     let agent = agent();
     let http = agent.http().to_string();
     let (status, text) = agent.request("POST", "/v1/token/hold", &[JSON], "{\"limit_ms\":3600000}");
