@@ -77,7 +77,7 @@ impl Cause {
 /// One trouble of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// Whose.
+    /// The host.
     pub host: HostId,
     /// Which.
     pub cause: Cause,

@@ -1,7 +1,7 @@
 //! The clocks of one host: how its time relates to the true time of the simulation.
 //!
-//! A host's monotonic clock starts anywhere, runs a little too fast or too slow, and stops while the
-//! machine it belongs to sleeps. Its wall clock follows the monotonic one and jumps when somebody sets it. All of
+//! A host's monotonic clock starts at any value, drifts, and may stop while the host is suspended. Its wall clock
+//! follows the monotonic one and jumps when a fault sets it. All of
 //! it is integer arithmetic, so that it is the same everywhere.
 
 use annulus_core::{Instant, Now, Wall};

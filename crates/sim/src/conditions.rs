@@ -77,8 +77,8 @@ impl Conditions {
 }
 
 impl Conditions {
-    /// Everything that kernels, networks and hosts do, drawn: streams as Linux has them, the noise of [`Conditions::swarm`],
-    /// and faults of all kinds but clones, lies and rollbacks, which break what disks promise.
+    /// Draws the streams of Linux, the noise of [`Conditions::swarm`], and faults of all kinds. Clones, lying disks and
+    /// rollbacks are left out, because they break the promises of disks.
     #[must_use]
     pub fn all_faults(rng: &mut Rng) -> Self {
         let mut conditions = Self::swarm(rng);
@@ -123,7 +123,7 @@ impl MorePlan {
 /// How many faults of each kind happen while faults are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaultPlan {
-    /// Hosts crash and come back; half of them lose power, and with it what was not synced.
+    /// Hosts crash and restart; half of them lose power, and with it unsynced writes.
     pub crashes: u32,
     /// Disks are lost with a crash.
     pub disks_lost: u32,
@@ -178,7 +178,7 @@ pub struct MorePlan {
     pub starvations: u32,
     /// Hosts go for good.
     pub deaths: u32,
-    /// Hosts come back with the disk of another.
+    /// Hosts restart with the disk of another.
     pub clones: u32,
     /// Hosts get other addresses.
     pub readdresses: u32,
@@ -227,8 +227,8 @@ impl FaultPlan {
         }
     }
 
-    /// Puts the faults of the plan into a simulation, each somewhere within the next `during`. Whatever is still
-    /// wrong then, [`Fault::Calm`] mends.
+    /// Puts the faults of the plan into a simulation, each somewhere within the next `during`. [`Fault::Calm`] then
+    /// ends all remaining faults.
     pub fn schedule<M: Machine>(&self, seed: u64, sim: &mut Sim<M>, during: Duration) {
         let mut dice =
             Dice { rng: Rng::from_number(seed, stream_of::FAULTS), during, hosts: sim.len() as u64 };

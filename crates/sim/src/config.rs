@@ -87,7 +87,7 @@ pub struct StreamConfig {
     pub unsent_max_bytes: usize,
     /// The most that one segment carries.
     pub segment_bytes: usize,
-    /// Probability that a piece of data is cut at a random place, on the wire and when it is handed over.
+    /// Probability that a piece of data is cut at a random place, on the wire and at the delivery to the machine.
     pub odd_chunks: f64,
     /// How long a connection is tried.
     pub connect_timeout: Duration,
@@ -95,7 +95,7 @@ pub struct StreamConfig {
     pub syn_linear: u32,
     /// … up to this.
     pub syn_wait_max: Duration,
-    /// How long unconfirmed bytes are sent again before the peer is given up.
+    /// The time of retransmissions after which a stream times out.
     pub give_up_after: Duration,
     /// The shortest wait before bytes are sent again; it doubles each time …
     pub retransmit_min: Duration,
@@ -144,7 +144,7 @@ impl StreamConfig {
         }
     }
 
-    /// A kernel that gives up soon, probes nothing and has a buffer of one size: for tests of other things.
+    /// A kernel with a short timeout, without keep-alive and with a buffer of fixed size: for tests of other things.
     #[must_use]
     pub fn quick() -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! The disk of one host: a sorted map that remembers how to forget.
+//! The disk of one host: a sorted map with an undo log.
 //!
-//! Writes take effect when they are asked for, and each leaves behind what it replaced until it is synced. A crash
-//! undoes the youngest of them, down to a point that the seed chooses: so a batch survives whole or not at all, and
-//! no write survives an earlier one.
+//! A write takes effect at once, and its undo record stays until it is synced. A crash undoes the latest writes, down
+//! to a point that the seed chooses. So a batch survives whole or not at all, and no write survives without all
+//! earlier ones.
 
 use std::collections::{BTreeMap, VecDeque};
 

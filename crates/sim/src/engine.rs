@@ -354,7 +354,7 @@ impl<M: Machine> Sim<M> {
         Ok(bind)
     }
 
-    /// A port of a host that nobody has had for a long time.
+    /// A port of a host that was not used for a long time.
     pub(crate) fn free_port(&mut self, id: HostId) -> u16 {
         let extra = self.hosts[id.index()].extra();
         extra.last_port = extra.last_port.checked_add(1).unwrap_or(0).max(FIRST_FREE_PORT);

@@ -27,9 +27,9 @@ pub enum Fault {
     Start(HostId),
     /// A process is paused; its kernel goes on and its clocks run.
     Suspend(HostId),
-    /// A whole machine sleeps: what comes is lost and its kernel sends nothing.
+    /// A whole machine is suspended: packets to it are lost and its kernel sends nothing.
     Sleep {
-        /// Which.
+        /// The host.
         host: HostId,
         /// Whether its clock counts the time. A machine that is suspended counts it (CLOCK_BOOTTIME); one that is paused
         /// from outside, as a hypervisor does, cannot.
@@ -39,66 +39,66 @@ pub enum Fault {
     Resume(HostId),
     /// A host's clocks run too fast by so many parts per million, too slow if negative.
     Drift {
-        /// Whose.
+        /// The host.
         host: HostId,
-        /// By how much.
+        /// The amount.
         ppm: i32,
     },
     /// A host's wall clock is set ahead, back if negative.
     JumpWall {
-        /// Whose.
+        /// The host.
         host: HostId,
         /// By how many microseconds.
         micros: i64,
     },
     /// A host takes this long for each input, and the next waits.
     Slow {
-        /// Which.
+        /// The host.
         host: HostId,
         /// How long.
         delay: Duration,
     },
     /// A host takes a drawn time for each input: this much in the middle, and above a second once in a thousand times.
     Stutter {
-        /// Which.
+        /// The host.
         host: HostId,
         /// The median; zero ends it.
         median: Duration,
     },
     /// At its next start a host's wall clock is wrong by so many microseconds.
     WallAtStart {
-        /// Whose.
+        /// The host.
         host: HostId,
-        /// By how much.
+        /// The amount.
         micros: i64,
     },
     /// A host's system has no descriptors, no ports and no buffers, or has them again.
     Starved {
-        /// Which.
+        /// The host.
         host: HostId,
         /// Whether it has none.
         is_starved: bool,
     },
-    /// A host gets another address, as from DHCP, and has its old one no more: its old connections die silently, and what
-    /// is bound to the old address sends and gets nothing. A socket that is bound to all addresses goes on.
+    /// A host gets another address, as from DHCP, and loses its old one. Its old connections die silently, and a socket
+    /// that is bound to the old address sends and gets nothing. A socket that is bound to all addresses goes on.
     Readdress {
-        /// Which.
+        /// The host.
         host: HostId,
         /// The address.
         to: IpAddr,
     },
     /// A host goes for good: it loses power, and nothing starts it again.
     Die(HostId),
-    /// A host that is down is started with a copy of another one's disk: two live with one identity.
+    /// A host that is down is started with a copy of another one's disk: two hosts then have one identity.
     Clone {
-        /// Whose disk.
+        /// The owner of the disk.
         from: HostId,
-        /// Where to.
+        /// The host that gets the copy.
         to: HostId,
     },
     /// A disk fails, or is good again.
     Disk {
-        /// Whose.
+        /// The host.
         host: HostId,
         /// The fault.
         health: DiskHealth,
@@ -146,14 +146,14 @@ pub enum Fault {
         /// To which.
         to: HostId,
     },
-    /// Each group can talk only among itself; all hosts not named are one more group. Replaces an earlier one.
+    /// Packets pass only within a group; all hosts not named are one more group. Replaces an earlier one.
     Partition(Vec<Vec<HostId>>),
     /// The end of all cuts and partitions.
     Heal,
     /// The network becomes another one.
     Network(Box<NetworkConfig>),
-    /// Everything that can be mended is: links, clocks' rates, slow hosts, disks; what sleeps wakes and what is
-    /// down starts, but for the dead. The network keeps its latency and loses its noise.
+    /// All faults of links, clock rates, slow hosts and disks end. Suspended hosts wake and stopped hosts start,
+    /// except dead ones. The network keeps its latency and loses its noise.
     Calm,
 }
 
@@ -185,7 +185,7 @@ pub enum Step<M: Machine> {
     Command(HostId, RequestId, M::Command),
     /// Asks a machine to stop in good order.
     Stop(HostId),
-    /// Ends a process that was asked to stop and did not, if it still lives its `life`.
+    /// Kills a process that did not stop in time, if it is still in its `life`.
     #[doc(hidden)]
     StopTimeout(HostId, u32),
     /// Does anything at all.

@@ -1,7 +1,7 @@
 //! The hash of a trace: cheap enough to be always on, the same on every platform.
 //!
-//! It is no defence against malice. It has to change when anything in a run changes, and it must never change for
-//! any other reason; so the mixing is written here and not taken from a library that may improve it.
+//! It is no defence against malice. It must change with every change of a run, and for no other reason. So the mixing
+//! is written here, not taken from a library that may change it.
 
 use core::fmt;
 
@@ -52,7 +52,7 @@ impl fmt::Write for TraceHash {
     }
 }
 
-/// The state of the hash. It is apart from [`TraceHash`] so that nobody sees that it is a serializer.
+/// The state of the hash. It is apart from [`TraceHash`] so that its serializer methods stay private.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mixer(u64);
 

@@ -51,7 +51,7 @@ pub enum HostState {
     Up,
     /// Its process is paused; the kernel goes on.
     Suspended,
-    /// The whole machine sleeps: nothing answers.
+    /// The whole machine is suspended: nothing answers.
     Asleep,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Listening {
 pub(crate) enum Waiting<C> {
     /// The datagram in this slot.
     Datagram(u32),
-    /// News of a stream.
+    /// An event of a stream.
     Stream(EndKey),
     /// A command.
     Command(RequestId, C),
@@ -180,7 +180,7 @@ pub(crate) struct Host<M: Machine> {
     pub(crate) ops: u32,
     pub(crate) domain: u16,
     pub(crate) state: HostState,
-    /// Whether the store has not yet answered what was asked at the start.
+    /// Whether store requests of the start are unanswered.
     pub(crate) loading: bool,
     pub(crate) stopping: bool,
     pub(crate) sockets: Box<[Binding]>,

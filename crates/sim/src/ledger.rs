@@ -22,7 +22,7 @@ use crate::sim::Sim;
 pub struct Excuse {
     /// Its name in reports and in `excuses.txt`.
     pub name: &'static str,
-    /// Why nobody could do better, in a sentence.
+    /// The reason why no node could do better, in a sentence.
     pub because: &'static str,
     /// One of these must have touched the host …
     pub needs: &'static [Cause],

@@ -40,7 +40,7 @@
 //! | test a protocol | [`Scenario`], [`Checker`], [`run`], [`run_many`], [`Conditions`] |
 //! | read what happened | [`Sim::trace_to`] |
 //!
-//! `docs/simulator.md` tells how to write a scenario and lists the faults.
+//! `docs/simulator.md` explains how to write a scenario and lists the faults.
 
 mod aim;
 mod causes;

@@ -13,7 +13,7 @@ use crate::sim::Sim;
 /// Something that must not happen has happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// What, in a sentence.
+    /// The violation, in a sentence.
     pub text: String,
 }
 
@@ -60,12 +60,12 @@ pub struct Datagram<'a> {
 
 /// Sees everything and may interfere.
 ///
-/// Every method has a default that does nothing, so an observer says only what it cares about. All of them get the
-/// simulation as it is at that moment, to read; with [`Sim::inject`] they may also cause something: a crash takes
-/// effect at once, between two actions of a machine, anything else right after.
+/// Every method has a default that does nothing, so an observer implements only those that it needs. All of them get
+/// the current simulation to read. With [`Sim::inject`] they can cause faults: a crash takes effect at once, between
+/// two actions of a machine, anything else right after.
 #[expect(unused_variables, reason = "the names are for who implements one")]
 pub trait Observer<M: Machine> {
-    /// A machine told its application something.
+    /// A machine emitted an event to its application.
     ///
     /// # Errors
     /// If it must not have.
@@ -100,13 +100,13 @@ pub trait Observer<M: Machine> {
     fn on_write(&mut self, sim: &Sim<M>, host: HostId, stream: StreamId, bytes: &[u8]) {}
 
     /// The kernel has taken more of a stream, `bytes` since it was opened, and perhaps its end; the machine is about
-    /// to be told. A crash injected here lies between the two.
+    /// to get `Sent`. A crash injected here lies between the two.
     fn on_sent(&mut self, sim: &Sim<M>, host: HostId, stream: StreamId, bytes: u64, fin: bool) {}
 
     /// A machine is about to get more of a stream: `bytes` since it was opened, these included.
     fn on_received(&mut self, sim: &Sim<M>, host: HostId, stream: StreamId, bytes: u64) {}
 
-    /// A machine was told that a stream is gone.
+    /// A machine got `Closed` for a stream.
     fn on_closed(&mut self, sim: &Sim<M>, host: HostId, stream: StreamId, reason: CloseReason) {}
 }
 

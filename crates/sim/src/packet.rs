@@ -36,13 +36,13 @@ pub(crate) enum Loss {
     Cut,
     /// By a full queue before the line.
     Backlog,
-    /// By a filter that says so.
+    /// By a filter that rejects it.
     Rejected,
     /// By a path that takes only smaller ones.
     Oversize,
 }
 
-/// How long a host takes to talk to itself.
+/// The latency of a packet from a host to itself.
 const LOOPBACK_MICROS: u64 = 20;
 
 impl<M: Machine> Sim<M> {

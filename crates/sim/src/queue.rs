@@ -22,7 +22,7 @@ pub(crate) enum What {
     Datagram(u32),
     /// The segment in this slot arrives.
     Segment(u32),
-    /// A machine is to be told what its stream has for it.
+    /// A machine gets the pending events of its stream.
     Pump(EndKey),
     /// A stream's retransmission timer may have run out.
     Retransmit(EndKey),

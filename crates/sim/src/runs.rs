@@ -7,8 +7,8 @@ use std::thread;
 
 use crate::scenario::{Lines, Report, Scenario, run};
 
-/// Runs the seeds from `first` on, `count` of them, on `threads` threads; `report` gets what became of each, in the
-/// order of the seeds and as soon as that order allows.
+/// Runs `count` seeds from `first` on, on `threads` threads. `report` gets each result, in the order of the seeds and
+/// as soon as that order allows.
 pub fn run_many<S: Scenario>(
     scenario: &S,
     first: u64,

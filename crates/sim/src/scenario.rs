@@ -158,7 +158,7 @@ impl Report {
 /// How often [`Checker::check`] is called.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often [`Checker::converged`] is asked.
+/// The interval between calls of [`Checker::converged`].
 const CONVERGED_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs a scenario under one seed. A panic and a log of level ERROR are violations like any other.

@@ -35,7 +35,7 @@ stats! {
     datagrams_cut,
     /// Datagrams dropped by a hook of the scenario.
     datagrams_dropped,
-    /// Datagrams to a host that is down or to nobody's port.
+    /// Datagrams to a host that is down or to an unbound port.
     datagrams_unreachable,
     /// Datagrams dropped because a queue before a line or a host was full.
     datagrams_shed,
@@ -45,11 +45,11 @@ stats! {
     streams_opened,
     /// Streams that machines accepted.
     streams_accepted,
-    /// Streams refused because nobody listened.
+    /// Streams refused because no listener was bound.
     streams_refused,
     /// Streams reset, as seen by one end.
     streams_reset,
-    /// Streams given up because the peer did not answer, as seen by one end.
+    /// Streams that timed out because the peer did not answer, as seen by one end.
     streams_timed_out,
     /// Connections that a full accept queue did not take.
     syns_dropped,
@@ -77,7 +77,7 @@ stats! {
     commands,
     /// Replies that came.
     replies,
-    /// Events that machines told.
+    /// Events that machines emitted.
     machine_events,
     /// Hosts crashed.
     crashes,

@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     result: Outcome,
 }
 
-/// A [`StoreResult`] that owns what it tells.
+/// A [`StoreResult`] that owns its data.
 #[derive(Debug, Default)]
 enum Outcome {
     Value(Option<Vec<u8>>),
@@ -66,7 +66,7 @@ impl<M: Machine> Sim<M> {
         self.queue.push(self.now + takes, What::Stored(slot));
     }
 
-    /// A disk is done with an operation: what is written is written, whether or not the host can hear of it now.
+    /// A disk has finished an operation: a write is done, whether or not the host can get the reply now.
     pub(crate) fn store_answers(&mut self, slot: u32, observer: &mut dyn Observer<M>) -> Verdict {
         let answer = self.answers.at(slot);
         let Some(id) = answer.host.filter(|id| !self.is_over(*id, answer.life)) else {
@@ -90,7 +90,7 @@ impl<M: Machine> Sim<M> {
         Ok(())
     }
 
-    /// Tells a machine what became of an operation.
+    /// Gives a machine the result of an operation.
     pub(crate) fn stored(&mut self, slot: u32, observer: &mut dyn Observer<M>) -> Verdict {
         let answer = std::mem::take(self.answers.at_mut(slot));
         self.answers.release(slot);

@@ -109,7 +109,7 @@ struct Sink {
     writer: Box<dyn Write>,
     json: bool,
     failed: io::Result<()>,
-    /// How many events each host has told, for their numbers.
+    /// The number of events of each host, for their sequence numbers.
     told: BTreeMap<HostId, u64>,
 }
 
@@ -128,7 +128,7 @@ impl Sink {
                     let seq = self.told.entry(host).or_insert(0);
                     *seq += 1;
                     let node = host.to_string();
-                    // Events of our protocols are objects; a machine of somebody else may tell a bare value.
+                    // Events of our protocols are objects; another machine may emit a bare value.
                     let bare = (!event.is_object()).then(|| serde_json::json!({ "event": event }));
                     let event = bare.as_ref().unwrap_or(event);
                     serde_json::to_writer(&mut self.writer, &EventLine::new(*seq, at, &node, event))?;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use annulus_core::ping::{Config, Ping};
 use annulus_sim::Sim;
 
-/// Resident memory of this process in bytes, where the system tells.
+/// Resident memory of this process in bytes, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;

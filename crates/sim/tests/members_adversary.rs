@@ -1,5 +1,5 @@
-//! Members that lie, and intruders: forged news changes nothing for long. `ANNULUS_SEEDS` runs more seeds than every run
-//! can afford.
+//! Members that forge packets, and intruders: forged packets change nothing for long. `ANNULUS_SEEDS` runs more seeds
+//! than every run can afford.
 
 use annulus_core::swim::Preset;
 use annulus_sim::scenarios::members::{Adversaries, Intruders, Lie};
@@ -23,8 +23,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// SA-7c, SA-31a, SA-58a: whatever is said, whoever speaks is a member within the bound, nobody is invented, and a real
-/// crash is noticed in at most one and a half times the time.
+/// SA-7c, SA-31a, SA-58a: whatever is forged, a running node is listed within the bound, and no invented node is
+/// listed. A real crash is detected in at most one and a half times the time.
 #[test]
 fn one_to_five_liars_of_fifty_change_nothing() {
     let (mut quiet, mut loud, mut absent, mut records) = (Vec::new(), Vec::new(), 0.0_f64, 0.0_f64);
@@ -79,7 +79,7 @@ fn liars_change_nothing_where_datagrams_are_lost() {
 }
 
 /// SA-58a, SA-61: Joins in flood get at most three times their bytes from all members together, and a intruder with the
-/// id of a member takes nothing from it. Both are told.
+/// id of a member takes nothing from it. Both get an event.
 #[test]
 fn intruders_get_three_times_their_bytes_and_take_no_place() {
     for preset in [Preset::Lan, Preset::GoSwim] {

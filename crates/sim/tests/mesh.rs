@@ -32,7 +32,7 @@ fn the_letter_of_the_document_delivers_too_and_sends_more() {
 }
 
 #[test]
-fn whoever_was_away_gets_its_messages_on_return() {
+fn a_node_that_was_down_gets_its_messages_after_its_restart() {
     for seed in 1..4 {
         let scenario = MeshScenario { nodes: 60, away: 0.3, ..MeshScenario::default() };
         let report = run(&scenario, seed, Lines::default());
@@ -42,7 +42,7 @@ fn whoever_was_away_gets_its_messages_on_return() {
 }
 
 #[test]
-fn cuf_1_peers_that_lose_power_in_the_middle_delay_nobody_else_for_long() {
+fn cuf_1_peers_that_lose_power_delay_messages_to_others_only_briefly() {
     for seed in 1..6 {
         let scenario = MeshScenario {
             nodes: 16,

@@ -1,5 +1,5 @@
-//! What a sender was told stays true: it dies in the very moment in which it tells that a message was delivered, and says
-//! the same when it comes back. And a recipient without room, which dies as well, gets every message once.
+//! A reported delivery stays true: the sender loses power at the moment of its event, and reports the same after the
+//! restart. And a recipient without room, which dies as well, gets every message once.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use annulus_sim::{Config as World, DiskFate, Fault, HostId, Observer, Sim, Verdi
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lets the sender's machine lose power when it tells that a message was delivered, before anything else happens.
+/// Cuts the power of the sender at its delivery event, before anything else happens.
 struct Killer {
     sender: HostId,
     told: Option<u64>,
@@ -36,7 +36,7 @@ fn outbox(sim: &mut Sim<Mesh>, host: HostId) -> Vec<Sent> {
 }
 
 #[test]
-fn what_was_told_as_delivered_is_so_after_a_loss_of_power() {
+fn a_reported_delivery_is_true_after_a_loss_of_power() {
     for seed in 0..40 {
         let mut world = World::default();
         // Slow enough that everything else could come in between.
@@ -73,7 +73,7 @@ fn what_was_told_as_delivered_is_so_after_a_loss_of_power() {
     }
 }
 
-/// Counts what the recipient was told.
+/// Counts the events of the recipient.
 #[derive(Default)]
 struct Told(BTreeMap<Key, usize>);
 
@@ -111,7 +111,7 @@ fn a_recipient_without_room_that_dies_gets_every_message_once_and_confirms_it() 
             let send = Command::Send { to, data: vec![number as u8; 80], receipt: true };
             sim.command_after(SECOND * number as u32 / 4, hosts[1 + number % 2], send);
         }
-        // Somebody empties the inbox now and then, and power fails now and then.
+        // The test empties the inbox sometimes, and power fails sometimes.
         for round in 0..100u32 {
             sim.run_for(30 * SECOND, &mut told).expect("nothing is violated");
             if round % 20 == 3 {
@@ -138,7 +138,7 @@ fn a_recipient_without_room_that_dies_gets_every_message_once_and_confirms_it() 
                 assert_eq!(line.state, SentState::Delivered, "seed {seed}: {line:?}");
             }
         }
-        // Who died between keeping and telling has it in the inbox; nothing is told twice.
+        // After a crash between the write and the event the message is in the inbox; no event comes twice.
         assert!(told.0.values().all(|times| *times == 1), "seed {seed}: {:?}", told.0);
         assert!(told.0.len() + 5 >= MESSAGES && told.0.len() <= MESSAGES, "seed {seed}: {}", told.0.len());
     }

@@ -1,4 +1,5 @@
-//! Whole nodes: all four services in one, and only `members` is told whom to join. The others hear of everybody from it.
+//! Whole nodes: all four services in one, and only `members` has an address to join. The other services learn all nodes
+//! from it.
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
@@ -27,7 +28,7 @@ struct Nothing;
 
 impl Observer<Node> for Nothing {}
 
-/// What a node of the tests is made of; `seek` tells whether its token looks for whom `members` names.
+/// A node of the tests; `seek` sets whether its token looks for nodes that `members` names.
 fn node(birth: &Birth<'_>, seek: bool) -> Node {
     let IpAddr::V4(ip) = birth.address else { unreachable!("the own address of a host is IPv4") };
     let uuid = (birth.host.index() as u128 + 1).to_be_bytes();
@@ -149,7 +150,7 @@ fn one_join_is_enough_for_all_four_services() {
 }
 
 #[test]
-fn route_hears_from_members_who_died() {
+fn route_learns_of_deaths_from_members() {
     let mut sim = group(5, 12);
     sim.run_for(Duration::from_secs(30), &mut Nothing).expect("nothing forbids anything");
     assert!(leaf_sets_are_exact(&sim));
@@ -218,7 +219,7 @@ impl Observer<Node> for Replies {
     }
 }
 
-/// `members` tells `route` of a death by a command of its own, and that ends messages of others: their senders hear of it.
+/// `members` reports a death to `route` by a command, and that ends messages of others: their senders get replies.
 #[test]
 fn every_message_sent_during_a_cut_gets_its_reply() {
     let mut sim = group(7, 8);

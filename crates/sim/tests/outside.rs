@@ -9,7 +9,7 @@ fn ms(millis: u64) -> Duration {
 }
 
 #[test]
-fn fa_21_only_what_an_application_has_finished_counts() {
+fn fa_21_only_finished_messages_count() {
     let mut app = App::new(2, ms(100));
     let taken: Vec<bool> = (0..4).map(|thing| app.arrive(ms(thing), thing)).collect();
     assert_eq!((taken, app.missed), (vec![true, true, false, false], 2));

@@ -1,4 +1,4 @@
-//! The connection pool under partitions: machines that do nothing but talk to each other.
+//! The connection pool under partitions: machines that only exchange messages.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const PORT: u16 = 4000;
 const EVERY: Duration = Duration::from_millis(500);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Asks every other node something twice a second; who is asked answers at once.
+/// Sends a request to every other node twice a second, and answers requests at once.
 struct Talker {
     own: SocketAddr,
     peers: Vec<SocketAddr>,
@@ -56,7 +56,7 @@ impl Talker {
         }
     }
 
-    /// What was given to a connection that is lost goes again with the same number.
+    /// Resends the messages of a lost connection with the same number.
     fn lost(&mut self, now: Instant, lost: Lost, out: &mut Outbox<'_, Self>) {
         let again: Vec<_> = (self.asked.iter().filter(|(_, (_, stream))| *stream == lost.stream))
             .map(|(number, (to, _))| (*number, *to))

@@ -55,7 +55,7 @@ fn is_excuse_of(excuse: &str, code: &str, all: &str) -> bool {
     code.contains(&format!("&{excuse},")) && all.contains(&format!("{excuse}: Excuse = "))
 }
 
-/// What is wrong with a row.
+/// The problems of a row.
 fn complaints(row: &Row, scenario: impl Fn(&str) -> String) -> Vec<String> {
     let Some((name, checker)) = row.checker.trim_matches('`').split_once("::") else {
         return vec![format!("{}: no checker of the form `scenario::Checker`", row.promise)];
@@ -178,7 +178,7 @@ fn fa_24_every_sentence_that_says_never_or_once_has_a_row() {
 }
 
 #[test]
-fn fa_24_what_holds_a_sentence_exists() {
+fn fa_24_the_checker_of_every_sentence_exists() {
     fn sources(folder: &Path, into: &mut String) {
         for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             if entry.is_dir() && !entry.ends_with("target") {

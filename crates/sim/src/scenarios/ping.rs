@@ -1,11 +1,11 @@
 //! Nodes that ping each other: the scenario of [`annulus_core::ping`], and the template for another.
 //!
-//! Each node pings a few others that the seed chooses. What must hold:
+//! Each node pings a few others that the seed chooses. The checker requires:
 //!
-//! - An answer is reported only for a ping that was sent in this life, and once (PI-4, PI-5).
+//! - An answer is reported only for a ping that was sent in this run of the process, and once (PI-4, PI-5).
 //! - A count that was reported as kept is never followed by a lower one, whatever crashes, unless the disk itself is
 //!   lost (PI-14).
-//! - When the faults have stopped, every node hears from each of its peers within [`CONVERGE_WITHIN`].
+//! - When the faults have stopped, every node gets a pong from each of its peers within [`CONVERGE_WITHIN`].
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -23,8 +23,8 @@ use crate::observer::{Datagram, DatagramFate, Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::{Sim, stream_of};
 
-/// How long a node may take to hear from all its peers once nothing is wrong: it may be in a round over streams
-/// that just failed, so two rounds and an answer, and what a start takes.
+/// The longest time until a node has pongs from all its peers after the faults. It may be in a round over streams
+/// that just failed. So this is two rounds, an answer and a start.
 pub const CONVERGE_WITHIN: Duration = Duration::from_secs(5);
 
 /// The port all nodes are bound to.
@@ -104,7 +104,7 @@ impl Scenario for PingScenario {
     }
 }
 
-/// Hits a host that somebody pings.
+/// Hits a host that another host pings.
 static AIMS: [Aim<Ping>; 1] = [Aim { name: "neighbour", find: neighbour }];
 
 fn neighbour(sim: &Sim<Ping>, rng: &mut Rng) -> Option<HostId> {
@@ -112,7 +112,7 @@ fn neighbour(sim: &Sim<Ping>, rng: &mut Rng) -> Option<HostId> {
     sim.host_at(rng.pick(&pinged)?.ip())
 }
 
-/// Whom a node pings: the same at each of its starts.
+/// The peers of a node: the same at each of its starts.
 fn peers_of(seed: u64, host: HostId, nodes: u32, peers: u32) -> Vec<SocketAddr> {
     let own = host.index() as u64;
     // Far beyond the numbers of the other streams.
@@ -144,7 +144,7 @@ struct Watched {
     first: u64,
     /// The highest count it has reported as kept.
     kept: u64,
-    /// From which of its peers it has heard since the faults stopped, a bit for each.
+    /// The peers with a pong since the faults stopped, a bit for each.
     heard: u64,
 }
 

@@ -81,7 +81,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// A machine is to be told, as soon as it can hear.
+    /// Gives a machine its pending stream events, as soon as it can take input.
     pub(crate) fn pump_due(&mut self, key: EndKey, observer: &mut dyn Observer<M>) -> Verdict {
         let Some(end) = self.end(key) else { return Ok(()) };
         let id = end.host;
@@ -94,7 +94,7 @@ impl<M: Machine> Sim<M> {
         Ok(())
     }
 
-    /// Tells a machine all that its stream has for it, as long as it can hear.
+    /// Gives a machine all pending events of its stream, as long as it can take input.
     pub(crate) fn pump(&mut self, key: EndKey, observer: &mut dyn Observer<M>) -> Verdict {
         let Some(end) = self.end_mut(key) else { return Ok(()) };
         end.pump_queued = false;

@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     Idle,
     /// It has asked for the connection.
     SynSent,
-    /// It has granted the connection and waits for a sign that this was heard.
+    /// It has sent SYN-ACK and waits for the ACK.
     SynReceived,
     /// The connection stands.
     Open,
@@ -37,7 +37,7 @@ pub(crate) struct End {
 
     /// Whether a machine holds it; without one the kernel brings to an end what it has taken.
     pub(crate) held: bool,
-    /// Whether the machine was told that it stands.
+    /// Whether the machine got `Connected`.
     pub(crate) told: bool,
     pub(crate) pump_queued: bool,
     pub(crate) credit: usize,
@@ -45,14 +45,14 @@ pub(crate) struct End {
     pub(crate) unsent: VecDeque<u8>,
     /// Whether the machine has said that no more comes.
     pub(crate) finish: bool,
-    /// Bytes taken that the machine was not told of.
+    /// Bytes taken that are not yet reported to the machine.
     pub(crate) taken_untold: usize,
     pub(crate) fin_told: bool,
     pub(crate) finished_told: bool,
     /// The watch that the machine asked for.
     pub(crate) watched: Option<Box<Watched>>,
     pub(crate) look_queued: bool,
-    /// Bytes confirmed that the machine was not told of.
+    /// Bytes confirmed that are not yet reported to the machine.
     pub(crate) confirmed_untold: usize,
     /// The close reason that the machine gets at the end.
     pub(crate) closed: Option<CloseReason>,
@@ -88,7 +88,7 @@ pub(crate) struct End {
     pub(crate) fin_arrived: bool,
     /// Bytes the machine has ever got.
     pub(crate) read: u64,
-    /// The edge the peer was told last.
+    /// The window edge that was last sent to the peer.
     pub(crate) edge_told: u64,
 }
 
@@ -142,7 +142,7 @@ impl Default for End {
 pub(crate) struct Arrived {
     /// Whether there was something the machine may want.
     pub(crate) news: bool,
-    /// Whether the peer should hear what has arrived so far.
+    /// Whether the peer should get an acknowledgement.
     pub(crate) answer: bool,
 }
 

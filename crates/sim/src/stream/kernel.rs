@@ -69,7 +69,7 @@ impl<M: Machine> Sim<M> {
         let Some(end) = self.end_mut(key) else { return };
         let arrived = end.arrive(segment.sequence, &segment.bytes, segment.fin, room);
         if arrived.news && !end.held && !end.incoming.is_empty() {
-            // Data for a machine that is gone: nobody will ever read it, and the peer should know.
+            // Data for a machine that is gone: the kernel resets the stream.
             return self.abandon(key);
         }
         end.confirm(segment.ack, segment.edge, now);
@@ -140,7 +140,7 @@ impl<M: Machine> Sim<M> {
                 ((SYN_RETRANSMIT_MICROS << doublings).min(syn_wait_max), connect_timeout)
             }
         };
-        // A SYN is given up on time, an open stream by the first wait that ends after its time.
+        // A SYN times out exactly, an open stream at the first retransmission after its timeout.
         end.retransmit_at = (now + wait).min(end.silent_since.saturating_add(give_up_after)).max(now + 1);
         if !end.retransmit_queued {
             end.retransmit_queued = true;
@@ -212,7 +212,7 @@ impl<M: Machine> Sim<M> {
             return;
         }
         if end.listener.is_some() && !end.told {
-            // The machine has never heard of it: an accept that came to nothing.
+            // The machine does not know it: an accept that failed.
             return self.let_go(key);
         }
         end.closed = Some(reason);
@@ -222,7 +222,7 @@ impl<M: Machine> Sim<M> {
         self.queue_pump(key);
     }
 
-    /// Ends an end at once and tells the peer.
+    /// Closes an end at once and sends a reset to the peer.
     pub(super) fn abandon(&mut self, key: EndKey) {
         self.send_reset(key);
         if let Some(end) = self.end_mut(key) {
@@ -249,8 +249,8 @@ impl<M: Machine> Sim<M> {
         self.free_if_over(key);
     }
 
-    /// All streams of a host that ends: with its power they are just gone; with its process alone the kernel ends
-    /// what it has taken, and resets what was not read.
+    /// Ends all streams of a host. After a loss of power they are silent. After the end of a process the kernel sends
+    /// the bytes that it took, and resets streams with unread data.
     pub(crate) fn end_streams(&mut self, id: HostId, power: bool) {
         let Some(extra) = &mut self.hosts[id.index()].extra else { return };
         extra.accepted = 0;
@@ -279,7 +279,7 @@ impl<M: Machine> Sim<M> {
         self.send_segment(key, kind, sequence, 0, false);
     }
 
-    /// Tells the other end that there is nothing here.
+    /// Sends a reset to the other end.
     pub(super) fn send_reset(&mut self, key: EndKey) {
         self.send_segment(key, SegmentKind::Reset, 0, 0, false);
     }

@@ -1,9 +1,9 @@
 //! Streams: a small TCP between two ends.
 //!
 //! Every connection has two ends that know of each other only by segments, which take time, get lost, and are
-//! stopped by cuts like anything else. So what TCP can do to a machine happens here by itself: a peer that got
-//! everything though the sender saw a timeout, a reset that takes what was under way, a window that closes because
-//! nobody reads. Bytes are confirmed in order, and when a timer runs out everything behind a lost segment is sent again
+//! stopped by cuts like anything else. So the effects of TCP happen here by themselves. A peer may have everything
+//! though the sender saw a timeout. A reset discards data under way. A window closes because the machine does not read.
+//! Bytes are confirmed in order, and when a timer runs out everything behind a lost segment is sent again
 //! (go-back-N); there is no fast retransmission and no congestion control.
 //!
 //! | file | what it is |
@@ -24,7 +24,7 @@ use crate::host::HostId;
 
 pub(crate) use end::{End, Phase};
 
-/// One end of a connection. The generation tells it from later users of the same slot.
+/// One end of a connection. The generation distinguishes it from later users of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndKey {
     conn: u32,
@@ -98,7 +98,7 @@ enum SegmentKind {
     SynAck,
     /// Carries data, a confirmation, or both.
     Plain,
-    /// Wants to hear whether the window has opened.
+    /// Probes whether the window has opened.
     Probe,
     /// Ends everything at once.
     Reset,

@@ -125,7 +125,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// The grant was heard: the accepting end stands.
+    /// The ACK of the handshake arrived: the accepting end is connected.
     pub(super) fn handshake_done(&mut self, key: EndKey) {
         let now = self.now;
         if let Some(end) = self.end_mut(key) {

@@ -126,7 +126,7 @@ impl<M: Machine> Sim<M> {
         self.set_probe(key, now + interval);
     }
 
-    /// Keeps a timer that ran out while nobody could act on it.
+    /// Keeps a timer that ran out while the host could not act on it.
     pub(super) fn stop_timer(&mut self, id: HostId, what: What) {
         self.hosts[id.index()].extra().stopped_timers.push(what);
     }

@@ -1,5 +1,4 @@
-//! Streams under all faults at once: a machine that talks at random and holds every rule of streams against the
-//! simulator.
+//! Streams under all faults at once: a machine that sends at random and checks every rule of streams.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -75,7 +75,7 @@ fn jitter_adds_up_to_its_bound() {
 }
 
 #[test]
-fn what_is_above_the_mtu_is_dropped_and_counted() {
+fn a_datagram_above_the_mtu_is_dropped_and_counted() {
     let mut world = World::new(2, network(|n| n.mtu_bytes = 100));
     let to = world.addr(1);
     world.tell(0, Do::Send(to, vec![0; 100]));
@@ -172,7 +172,7 @@ fn a_broadcast_goes_to_every_target_and_a_unicast_target_is_one() {
 }
 
 #[test]
-fn who_did_not_ask_for_broadcasts_gets_them_only_when_bound_to_all_addresses() {
+fn a_socket_without_broadcast_targets_gets_broadcasts_only_when_bound_to_all_addresses() {
     for (any_address, heard) in [(false, 0), (true, 1)] {
         let strings = Strings { any_address, broadcast: vec![], ..Strings::default() };
         let mut world = World::with(1, 2, Config::default(), strings);
@@ -214,7 +214,7 @@ fn a_socket_of_one_family_does_not_reach_the_other() {
 }
 
 #[test]
-fn hosts_that_share_an_address_are_told_apart_by_port() {
+fn hosts_that_share_an_address_are_distinguished_by_port() {
     let shared = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
     let spec = |off| HostSpec { addresses: vec![shared], off, ..HostSpec::default() };
     let strings = Strings { any_address: true, ..Strings::default() };
@@ -226,7 +226,7 @@ fn hosts_that_share_an_address_are_told_apart_by_port() {
 }
 
 #[test]
-fn nobody_there_is_counted() {
+fn a_datagram_to_no_socket_is_counted() {
     let hosts = vec![HostSpec::default(), HostSpec { off: true, ..HostSpec::default() }];
     let mut world = World::of(1, hosts, Config::default(), Strings::default());
     assert_eq!(world.sim.state(host(1)), HostState::Off);

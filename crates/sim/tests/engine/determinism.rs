@@ -53,7 +53,7 @@ fn one_flipped_bit_of_a_payload_changes_the_hash() {
             datagram.bytes[3] = byte;
             DatagramFate::Pass
         }));
-        // So long that the receiver tells only its length: no event gives it away.
+        // So long that the receiver reports only its length: no event shows the bytes.
         world.tell(0, Do::Send(to, vec![0; 100]));
         world.run(10);
         assert_ne!(before, world.sim.trace_hash());

@@ -21,7 +21,7 @@ fn value(world: &World, key: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_values_are_read() {
     let mut world = world(1);
     world.tell(0, Do::Put("b", "2".into(), false));
     world.tell(0, Do::Put("a", "1".into(), true));
@@ -66,7 +66,7 @@ fn a_durable_write_that_was_answered_survives_every_crash_but_the_loss_of_the_di
 }
 
 #[test]
-fn of_unsynced_writes_a_prefix_survives_that_the_seed_chooses() {
+fn a_prefix_of_unsynced_writes_survives_that_the_seed_chooses() {
     let mut lengths = BTreeSet::new();
     for seed in 0..60 {
         let mut world = world(seed);

@@ -144,7 +144,7 @@ fn fa_8_a_start_may_have_a_wrong_date() {
 }
 
 #[test]
-fn fa_9_a_filter_stops_what_it_is_for() {
+fn fa_9_a_filter_stops_only_its_traffic() {
     let mut world = world();
     filter(&mut world, Traffic::Datagrams, Block::Drop);
     world.send(0, 1, "x");
@@ -205,7 +205,7 @@ fn fa_10_a_path_loses_large_packets_and_passes_small_ones() {
 }
 
 #[test]
-fn fa_11_a_disk_that_lied_or_was_restored_forgets_what_it_called_durable() {
+fn fa_11_a_lying_or_restored_disk_loses_durable_writes() {
     for (fate, at_least) in [(DiskFate::Lied, 92), (DiskFate::Rollback, 0)] {
         let mut shortest = 100;
         for seed in 0..30 {
@@ -265,7 +265,7 @@ fn fa_12_a_host_with_another_address_is_silent_on_old_connections_and_reached_on
     assert_eq!(world.heard(0), ["0:0 sent 1"], "the kernel tries again and nobody answers");
     assert_eq!(world.sim.host_at(old.ip()), None);
 
-    // A process that is started again has the new address; the opener learns that the old one is nobody's.
+    // A restarted process has the new address; the opener learns that the old one is unused.
     world.fault(Fault::Crash { host: host(1), power: false, disk: DiskFate::Kept });
     world.fault(Fault::Start(host(1)));
     world.run(100);
@@ -351,7 +351,7 @@ fn fa_30_lengths_are_of_all_magnitudes() {
 }
 
 #[test]
-fn fa_31_a_third_of_the_faults_find_whom_the_scenario_names_and_some_come_in_pairs() {
+fn fa_31_a_third_of_the_faults_hit_named_hosts_and_some_come_in_pairs() {
     let faults = FaultPlan { crashes: 300, ..FaultPlan::default() };
     let mut world = World::new(100, Config::default());
     faults.schedule_all(5, &mut world.sim, Duration::from_secs(1_000_000), &AIMS);

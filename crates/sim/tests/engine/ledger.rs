@@ -65,7 +65,7 @@ fn fa_26_a_promise_has_two_bounds() {
 }
 
 #[test]
-fn fa_29_what_a_run_has_not_met_is_told() {
+fn fa_29_situations_that_were_not_met_are_reported() {
     let mut ledger = Ledger::new(&["two_askers", "owner_died"]);
     ledger.met("two_askers");
     let exercised = ledger.entries().exercised;

@@ -1,4 +1,4 @@
-//! The engine, fault by fault: each test says what the world does to a machine that does as it is told.
+//! The engine, fault by fault: each test checks the effect on a scripted machine.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails like a test")]
 

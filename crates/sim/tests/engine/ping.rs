@@ -45,7 +45,7 @@ fn a_count_kept_without_a_sync_is_caught() {
 }
 
 #[test]
-fn an_answer_told_twice_is_caught() {
+fn an_answer_reported_twice_is_caught() {
     let mut conditions = Conditions::default();
     conditions.config.network.duplicate = 0.1;
     let broken = PingScenario { conditions, broken: Some(Fault::AnswerTwice), ..PingScenario::default() };

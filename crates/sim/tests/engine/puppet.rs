@@ -44,7 +44,7 @@ type Hook = Box<dyn FnMut(Datagram<'_>) -> DatagramFate>;
 /// A hook for sent bytes.
 type SentHook = Box<dyn FnMut(&Sim<Puppet>, HostId, StreamId, u64)>;
 
-/// Keeps what every host has heard.
+/// Keeps the inputs of every host.
 #[derive(Default)]
 pub(crate) struct Log {
     pub heard: Vec<(Duration, HostId, String)>,
@@ -71,7 +71,7 @@ impl Observer<Puppet> for Log {
     }
 }
 
-/// A simulation of puppets and what they heard.
+/// A simulation of puppets and their inputs.
 pub(crate) struct World {
     pub sim: Sim<Puppet>,
     pub log: Log,

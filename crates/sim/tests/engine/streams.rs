@@ -20,7 +20,7 @@ fn stream_config(change: impl FnOnce(&mut Config)) -> Config {
     config
 }
 
-/// Opens stream `n` from 0 to 1 and forgets what was heard of it.
+/// Opens stream `n` from 0 to 1 and drops its inputs so far.
 fn connect(world: &mut World, n: u64) -> (StreamId, StreamId) {
     let to = world.addr(1);
     world.tell(0, Do::OpenAs(out(n), to, None));
@@ -59,7 +59,7 @@ fn the_first_event_is_connected_or_accepted() {
 }
 
 #[test]
-fn nobody_listening_refuses() {
+fn a_connect_without_a_listener_is_refused() {
     let mut world = world();
     let mut to = world.addr(1);
     to.set_port(PORT + 1);
@@ -87,7 +87,7 @@ fn a_host_without_power_times_out() {
 }
 
 #[test]
-fn an_address_of_nobody_is_unreachable_and_one_not_ours_fails() {
+fn an_unused_address_is_unreachable_and_a_foreign_source_address_fails() {
     let mut world = world();
     world.tell(0, Do::OpenAs(out(0), "203.0.113.1:4000".parse().unwrap(), None));
     world.tell(0, Do::OpenAs(out(1), "[fd00::1]:4000".parse().unwrap(), None));
@@ -168,7 +168,7 @@ fn sent_reports_what_the_kernel_took_and_the_fin_once() {
 }
 
 #[test]
-fn what_is_written_before_the_connection_stands_goes_out_then() {
+fn bytes_written_before_the_connect_are_sent_after_it() {
     let mut world = world();
     let to = world.addr(1);
     world.tell(0, Do::OpenAs(out(0), to, None));
@@ -344,7 +344,7 @@ fn a_short_cut_is_survived_and_a_long_one_times_out() {
 }
 
 #[test]
-fn what_arrived_may_look_lost_to_its_sender() {
+fn delivered_bytes_may_look_lost_to_their_sender() {
     let mut world = world();
     let (a, _) = connect(&mut world, 0);
     world.fault(Fault::Cut { from: host(1), to: host(0) });

@@ -37,13 +37,13 @@ fn cut(world: &mut World, is_cut: bool) {
     world.run(1);
 }
 
-/// When, in milliseconds, the first host heard a line with this in it.
+/// The time in milliseconds at which the first host got an input with this text.
 fn heard_at(world: &World, text: &str) -> Option<u128> {
     world.log.heard.iter().find(|(_, _, line)| line.contains(text)).map(|(at, ..)| at.as_millis())
 }
 
 #[test]
-fn cu_19_what_the_peers_kernel_has_is_confirmed_after_it_was_sent() {
+fn cu_19_bytes_in_the_peers_kernel_are_confirmed_after_sent() {
     let mut world = linux();
     let stream = write(&mut world, 1000);
     world.tell(0, Do::Watch(stream, CONFIRM));

@@ -22,7 +22,7 @@ const ID: &[u8] = b"id";
 
 /// How often a courier looks at its clock.
 const TICK: Duration = Duration::from_millis(250);
-/// How long a note may take before its stream is given up.
+/// The timeout of a note, after which its stream is closed.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// A courier that was silent for this long is suspected.
 const SILENCE: Duration = Duration::from_millis(2_500);
@@ -41,7 +41,7 @@ pub(crate) enum Flaw {
     NoTimeout,
     /// The same for connects, and a courier that does not answer is tried all the same (FA-4).
     NoConnectTimeout,
-    /// A lease ends when a timer says so, not when the clock does (FA-5).
+    /// A lease ends by a timer, not by the clock (FA-5).
     FlagNotClock,
     /// A late timer counts as the silence of others (FA-6).
     NoGrace,

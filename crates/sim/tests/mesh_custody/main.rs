@@ -130,7 +130,7 @@ fn custodians_die_after_held(seed: u64, change: fn(&mut Config, usize)) -> bool 
 }
 
 #[test]
-fn cu_13_what_a_relay_called_held_survives_its_loss_of_power() {
+fn cu_13_messages_held_by_a_relay_survive_its_loss_of_power() {
     for seed in 1..9 {
         assert!(custodians_die_after_held(seed, |_, _| {}), "seed {seed}");
     }
@@ -169,7 +169,7 @@ fn cu_11_a_peer_that_loses_power_swallows_nothing_that_it_did_not_confirm() {
 }
 
 #[test]
-fn cuf_7_whoever_is_full_says_so_and_everything_arrives_when_there_is_room() {
+fn cuf_7_a_full_node_answers_full_and_everything_arrives_when_there_is_room() {
     // The recipient has room for two messages, the relay for a few.
     let mut post = Post::new(3, 7, |config, index| match index {
         2 => config.quota_bytes = 700,
@@ -196,7 +196,7 @@ fn cuf_7_whoever_is_full_says_so_and_everything_arrives_when_there_is_room() {
     }
     assert_eq!(post.watch.total(), 12);
     post.all_delivered(sender);
-    // The sender's own store is full: it says so at once, and nothing is lost.
+    // The sender's own store is full: `send` fails at once, and nothing is lost.
     let mut post = Post::new(2, 8, |config, index| {
         if index == 0 {
             config.quota_bytes = 4000;
@@ -265,7 +265,7 @@ fn cuf_9_equal_texts_are_different_letters_and_no_gap_blocks_a_sender() {
 }
 
 #[test]
-fn cuf_10_a_recipient_with_an_old_disk_gets_every_new_letter_and_its_senders_hear_of_a_lost_one() {
+fn cuf_10_a_recipient_with_an_old_disk_gets_every_new_letter_and_senders_get_an_event_for_a_lost_one() {
     for (seed, fate) in [(1, DiskFate::Rollback), (2, DiskFate::Rollback), (3, DiskFate::Lost)] {
         let mut world = World::default();
         world.disk.history = 64;

@@ -1,5 +1,5 @@
-//! What neighbours say to each other, and neighbours that say nothing: lost answers (CUF-5), nodes that pass a message to each
-//! other in a circle (CUF-6), and foreign nodes (CUF-8).
+//! Answers between neighbours: lost answers (CUF-5), nodes that pass a message to each other in a circle (CUF-6), and
+//! foreign nodes, which send none (CUF-8).
 
 use core::time::Duration;
 

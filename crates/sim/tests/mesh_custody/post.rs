@@ -15,7 +15,7 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-/// What makes two messages the same one: sender, epoch and number of a letter; sender and hash of a plain one.
+/// The identity of a message: sender, epoch and number of a letter; sender and hash of a plain one.
 pub(crate) type Name = (Nid, u64, u64, Option<Key>);
 
 #[derive(Default)]

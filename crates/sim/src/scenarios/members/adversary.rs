@@ -27,7 +27,7 @@ use crate::sim::Sim;
 /// A table has at most so many records per node that there is.
 pub const RECORDS_MAX: usize = 2;
 
-/// For so long, at most, a node that still speaks may be other than a member to another one.
+/// The longest time in which a node may fail to list a running node.
 pub const BOUND: Duration = Duration::from_secs(3);
 
 /// The packets of an adversary.

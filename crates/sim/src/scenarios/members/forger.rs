@@ -195,7 +195,7 @@ impl Forger {
         HostId::new(self.rng.below(u64::from(self.nodes)) as u32)
     }
 
-    /// The address of any node, or of nobody.
+    /// The address of any node, or an unused one.
     fn contents(&mut self) -> OwnContents {
         let port = 1 + self.rng.below(60_000) as u16;
         let nobody = SocketAddr::from(([10, 200, self.rng.next_u32() as u8, 1], port));

@@ -1,9 +1,9 @@
-//! Intruders at the port of a group: one floods it with Joins that name somebody else's address, and one has the id of a
-//! member (a copied data directory). These hold:
+//! Intruders at the port of a group: one floods it with Joins that name the address of another host, and one has the id
+//! of a member (a copied data directory). These hold:
 //!
 //! - All members together send at most [`ANSWER_FACTOR`] times the bytes of the Joins to where these came from and to the
 //!   address that they name (SA-61).
-//! - The member stays a member, where it was, to every other. It and the intruder hear of each other (SA-58a).
+//! - The member stays a member, where it was, to every other. It and the intruder both get a conflict event (SA-58a).
 //! - No intruder is ever shown that has not answered.
 
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! What is measured of `members`: how fast the dead are found, how often the living are buried, what it costs.
+//! Measurements of `members`: detection time, false deaths, message load.
 
 use core::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::observer::Violation;
 use crate::scenario::{Lines, finish_trace};
 use crate::sim::{Sim, stream_of};
 
-/// What is done to the group.
+/// The event that an experiment measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Experiment {
@@ -36,7 +36,7 @@ pub enum Experiment {
 /// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct Measure {
-    /// What is done.
+    /// The experiment.
     pub experiment: Experiment,
     /// How many nodes.
     pub nodes: u32,
@@ -64,11 +64,11 @@ pub struct Measure {
     pub places: Places,
     /// Probability that a datagram is lost on the longest way; less, the shorter the way.
     pub far_loss: f64,
-    /// What the network is like.
+    /// The network.
     pub config: Config,
 }
 
-/// What one run gave.
+/// The results of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// From each crash to the first failed probe, in periods.
@@ -79,7 +79,7 @@ pub struct Measured {
     pub all_know_dead_seconds: Vec<f64>,
     /// Suspicions of nodes that had not crashed, by their own probers.
     pub false_suspects: u64,
-    /// Deaths of nodes that had not crashed, as told to each application.
+    /// False deaths: death events at all applications for nodes that had not crashed.
     pub false_dead: u64,
     /// Datagrams per node and second.
     pub messages_rate: f64,
@@ -92,7 +92,7 @@ pub struct Measured {
     /// The longest time a node let pass from one probe of a living member to the next, in periods; 0 of groups too
     /// large to be watched that closely.
     pub unprobed_periods_max: u32,
-    /// How many broadcasts of applications found the queue full.
+    /// The number of broadcasts that a full queue refused.
     pub broadcasts_refused: u64,
     /// From each crash until each survivor near it knew, in seconds; empty where nodes have no places.
     pub near_know_seconds: Vec<f64>,
@@ -104,7 +104,7 @@ pub struct Measured {
     pub trace_hash: String,
 }
 
-/// What the randomness of losses by distance is drawn from.
+/// The random stream for losses by distance.
 const LOSS_STREAM: u64 = 0x1055;
 /// A period, as all presets but `wan` have it, is what is warmed up with.
 const WARM_PERIODS: u32 = 10;
@@ -261,8 +261,8 @@ impl World {
     }
 }
 
-/// Whether every node that is up knows who is up and who is not. Some may be suspected, as loss makes it; who suspects
-/// most of the others knows nothing of them.
+/// Whether every node that is up knows who is up and who is not. Loss may make a node suspect some others. A node that
+/// suspects most of them has lost contact.
 fn is_true(sim: &Sim<Swim>) -> Result<(), String> {
     let mut up: Vec<Id> = sim.machines().map(|(_, machine)| machine.id()).collect();
     up.sort_unstable();

@@ -1,12 +1,12 @@
-//! Nodes that know who is alive: the scenario of [`annulus_core::swim`].
+//! A group with failure detection: the scenario of [`annulus_core::swim`].
 //!
-//! Nodes join through three of them, faults happen, applications broadcast. What must hold:
+//! Nodes join through three of them, faults happen, applications broadcast. The checker requires:
 //!
-//! - What a node knows of another only grows: no incarnation it tells of is below one it told before (S-21).
-//! - A user message is given to an application at most once in its life (S-76).
-//! - No node tells of its own death, or of more members than there are.
+//! - The knowledge of a node only grows: no event has a lower incarnation than an earlier one (S-21).
+//! - An application gets a user message at most once per run of its process (S-76).
+//! - No node reports its own death, or more members than there are.
 //! - A member that failed or left is listed with when and by whom, for as long as its node lives (SA-33b).
-//! - When the faults have stopped, everyone knows everyone as alive within [`CONVERGE_PERIODS`].
+//! - When the faults have stopped, every node lists every other as alive within [`CONVERGE_PERIODS`].
 
 mod adversary;
 mod forger;
@@ -43,8 +43,9 @@ use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::{Sim, address, stream_of};
 
-/// How many periods a group may take to be whole again: the last suspicion, one retry of the past, and updates all
-/// round. Who is still suspected when the faults stop hears of it with the next ping to or from who suspects it.
+/// The most periods until a group has converged: the last suspicion, one retry of lost members, and the spread of
+/// updates. A node that is still suspected when the faults stop learns that with the next ping to or from a
+/// suspecting node.
 pub const CONVERGE_PERIODS: u32 = 240;
 
 /// The port all nodes are bound to.
@@ -215,8 +216,8 @@ fn suspect(sim: &Sim<Swim>, rng: &mut Rng) -> Option<HostId> {
 /// Watches all nodes.
 pub struct MembersChecker {
     nodes: Vec<Watched>,
-    /// A group that does not remember who was there heals no partition by itself: somebody joins it together again
-    /// when the faults have stopped (SF-7), and so often has.
+    /// A group without stored members does not heal a partition by itself. After the faults an operator joins the
+    /// parts (SF-7); this is the number of joins so far.
     operator: Option<u64>,
     /// Whether failed and left members are listed.
     remembers: bool,
@@ -268,7 +269,7 @@ impl Observer<Swim> for MembersChecker {
             | swim::Event::MemberRecovered { id, incarnation, .. }
             | swim::Event::MemberDied { id, incarnation, .. }
             | swim::Event::MemberLeft { id, incarnation, .. } => self.told(host, *id, *incarnation),
-            // Once forgotten it may come back as a intruder.
+            // A forgotten member may rejoin as a new one.
             swim::Event::MemberForgotten { id } => {
                 self.nodes[host.index()].incarnations.remove(id);
                 Ok(())

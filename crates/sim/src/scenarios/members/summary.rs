@@ -13,7 +13,7 @@ use super::{Experiment, Measure, Measured};
 pub struct Summary {
     /// Which scenario.
     pub scenario: &'static str,
-    /// What was done.
+    /// The experiment.
     pub experiment: Experiment,
     /// How the nodes were set.
     pub preset: Preset,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub deaths_known_to_all: usize,
     /// Suspicions of nodes that had not crashed, by their own probers.
     pub false_suspects: u64,
-    /// Deaths of nodes that had not crashed, as told to each application.
+    /// False deaths: death events at all applications for nodes that had not crashed.
     pub false_dead: u64,
     /// Datagrams sent.
     pub messages_per_node_per_second: f64,
@@ -45,20 +45,20 @@ pub struct Summary {
     pub bytes_per_node_per_second: f64,
     /// The longest that a node let pass from one probe of a living member to the next; 0 of large groups.
     pub unprobed_periods_max: u32,
-    /// How many broadcasts of applications found the queue full.
+    /// The number of broadcasts that a full queue refused.
     pub broadcasts_refused: u64,
     /// Whether everyone knew the truth at the end of every run.
     pub converged: bool,
     /// From the end of what was done until everyone did.
     pub converged_seconds: Spread,
-    /// What distance did, where nodes have places.
+    /// The effects of distance, if nodes have places.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distance: Option<Distance>,
     /// The hash of everything that happened.
     pub trace_hash: String,
 }
 
-/// What distance did.
+/// The effects of distance.
 #[derive(Debug, Serialize)]
 pub struct Distance {
     /// From each crash until each survivor near it knew.
@@ -72,7 +72,7 @@ pub struct Distance {
 }
 
 impl Summary {
-    /// Of all runs, in the order of their seeds.
+    /// The summary of all runs, in the order of their seeds.
     #[must_use]
     pub fn new(measure: &Measure, seed: u64, runs: &[Measured]) -> Self {
         let all = |take: fn(&Measured) -> &Vec<f64>| Spread::new(runs.iter().flat_map(take).copied());

@@ -42,7 +42,7 @@ impl Places {
     }
 }
 
-/// What far ways carried and lost.
+/// The traffic and the losses of long paths.
 pub(super) struct Ways {
     /// Longer ways are far.
     far_above: Duration,

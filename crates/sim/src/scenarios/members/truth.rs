@@ -1,5 +1,5 @@
-//! How soon everybody knows the truth: of a node that was killed, one that is paused and goes on, and one that
-//! comes back at another address. What real agents are held to, see `crates/cli/tests/members_twelve.rs`.
+//! The time until all nodes know the true state of a node that was killed, one that is paused and resumed, and one
+//! that restarts at another address. Real agents are compared with it in `crates/cli/tests/members_twelve.rs`.
 
 use core::time::Duration;
 
@@ -57,7 +57,7 @@ impl Truth {
     /// Runs it under one seed.
     ///
     /// # Errors
-    /// If somebody never knew.
+    /// If a node never learnt it.
     pub fn run(&self, seed: u64) -> Result<Told, Violation> {
         let [moves, stands, dies] = [3, 2, 1].map(|from_end| HostId::new(self.nodes - from_end));
         let (mut sim, new_home) = self.world(seed, moves);

@@ -1,4 +1,4 @@
-//! What is seen of a group from outside: who was declared dead and when, and who probed whom.
+//! Observations of a group from outside: which nodes were declared dead and when, and the probes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::host::HostId;
 use crate::observer::{Datagram, DatagramFate, Observer, Verdict};
 use crate::sim::Sim;
 
-/// What became known of one crash.
+/// The detection of one crash.
 pub(super) struct Death {
     host: HostId,
     at: Duration,
@@ -133,7 +133,7 @@ impl Observer<Swim> for Watch {
     }
 }
 
-/// Who probed whom last, and the longest that anybody let pass. A probe for somebody else counts like one's own.
+/// The last probe between each pair of nodes, and the longest interval. An indirect probe counts like a direct one.
 struct Probes {
     /// By prober and by target; empty if there are too many.
     last: Vec<Vec<Duration>>,

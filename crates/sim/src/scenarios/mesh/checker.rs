@@ -1,7 +1,7 @@
 //! The checker of the mesh: messages ([`Letters`]), rings, and the figures of the report.
 //!
-//! It checks D (no letter is lost), O (none is delivered twice), T (nobody says more than is known) and P (letters arrive
-//! soon) under every fault. The excuses are constants and counted: [`DISKS_LOST`](super::DISKS_LOST) and
+//! It checks D (no letter is lost), O (none is delivered twice), T (every state is true) and P (letters arrive soon)
+//! under every fault. The excuses are constants and counted: [`DISKS_LOST`](super::DISKS_LOST) and
 //! [`BOX_LOST`](super::BOX_LOST).
 
 use core::time::Duration;
@@ -134,7 +134,7 @@ fn cut_by(sim: &Sim<Mesh>) -> Option<Vec<HostId>> {
     Some(cut_nodes(&peers)?.into_iter().map(|index| hosts[index]).collect())
 }
 
-/// Who is not connected to its neighbour, or that all are not connected to each other.
+/// A node that is not connected to its neighbour, or a mesh that is not connected.
 fn ring_fault(sim: &Sim<Mesh>) -> Option<String> {
     let order: BTreeMap<Nid, (HostId, &Mesh)> =
         sim.machines().map(|(host, mesh)| (mesh.nid(), (host, mesh))).collect();

@@ -1,4 +1,4 @@
-//! Who holds a network together.
+//! Connectivity of the mesh: nodes whose loss splits it.
 
 /// The nodes without which the others would not all be connected: the cut vertices of the graph. `None` if they are
 /// not connected as it is. `peers[i]` are the neighbours of node `i`; a link counts in both directions.

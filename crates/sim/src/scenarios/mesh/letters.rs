@@ -238,7 +238,7 @@ impl Letters {
         }
     }
 
-    /// A node answers its peer. `held` is true if the record and the bytes are synced here, or if it has let go of them
+    /// A node answers its peer. `held` is true if the record and the bytes are synced here, or if the node dropped them
     /// since because another node has them.
     fn said(
         &mut self,
@@ -327,7 +327,7 @@ impl Letters {
         Ok(())
     }
 
-    /// Which letter has not arrived, though somebody has it; or whose sender does not know yet that it has.
+    /// A letter that has not arrived though a node holds it, or whose sender has no receipt yet.
     pub(super) fn missing(&self, sim: &Sim<Mesh>) -> Option<String> {
         for message in &self.messages {
             let Plan { from, to, is_letter, is_long, .. } = message.plan;
@@ -335,7 +335,7 @@ impl Letters {
             else {
                 continue;
             };
-            // Custodians deliver letters of a sender that lost its disk, if they can; nobody knows whether there are any.
+            // Custodians deliver letters of a sender that lost its disk, if they hold any.
             if sim.is_dead(to) || sim.is_dead(from) || is_harmed(sim, from) {
                 continue;
             }
@@ -411,7 +411,7 @@ impl Letters {
         Err(Violation::new(format!("T: {host} says that {number} for {to} is {state}, which is not true")))
     }
 
-    /// O on the disk, and what has arrived though nobody reported it: a crash lay in between.
+    /// Checks O on the disk, and counts letters that arrived without an event, because a crash came in between.
     fn note_inbox(&mut self, sim: &Sim<Mesh>, host: HostId, disk: &Disk) -> Verdict {
         let mut lines: BTreeMap<Key, u32> = BTreeMap::new();
         let keys: Vec<Key> = disk.entries(INBOX).filter_map(|(_, value)| listed_key(value)).collect();
@@ -442,8 +442,8 @@ impl Letters {
         })
     }
 
-    /// Whether a node that let go of a message could do so: the message has arrived or is over, or the disk of a third
-    /// node has it.
+    /// Whether a node was allowed to drop a message: the message has arrived or is over, or the disk of a third node
+    /// has it.
     fn is_elsewhere(&mut self, sim: &Sim<Mesh>, host: HostId, index: usize) -> bool {
         if self.messages[index].has_arrived || self.messages[index].is_over() {
             return true;

@@ -1,17 +1,16 @@
 //! Nodes of a mesh that send each other messages: the scenario of [`annulus_core::w3w`].
 //!
-//! Nodes start one after the other, each knowing a few random others. They have time to find their places; then some
-//! go away, messages are sent from those present to anybody, and the others come back. In a swarm ([`swarm`]) messages
-//! flow from the tenth second on, through all faults and after them. What must hold:
+//! Nodes start one after the other, each knowing a few random others. They have time to form the ring. Then some stop,
+//! the running ones send messages to any nodes, and the stopped ones restart. In a swarm ([`swarm`]) messages flow
+//! from the tenth second on, through all faults and after them. The checker requires:
 //!
 //! - O: a letter is delivered to its application at most once, unless the recipient's disk is lost (CU-9).
 //! - D: a message is on its sender's disk, synced, when it is acknowledged; a letter stays there until it is over (CU-11).
-//! - T: no state of an outbox says more than is true (CU-23); a node answers `held`, and confirms letters, when its disk
-//!   has them.
+//! - T: every state of an outbox is true (CU-23); a node answers `held`, and confirms letters, when its disk has them.
 //! - P: after the last fault letters arrive soon.
 //! - Rings are ascending and no larger than their limit and one (MF-12).
-//! - When the faults have stopped, the rings become exact: everybody is connected to both its neighbours, and no
-//!   single node holds the rest together. Every letter arrives whose sender did not lose its disk, whatever the faults.
+//! - When the faults have stopped, the rings become exact: every node is connected to both its neighbours, and the loss
+//!   of one node does not split the mesh. Every letter arrives whose sender did not lose its disk, whatever the faults.
 
 mod checker;
 mod graph;
@@ -67,11 +66,11 @@ pub struct MeshScenario {
     pub message_bytes: usize,
     /// Which part of the nodes is away when the messages are sent.
     pub away: f64,
-    /// Whether those who go away lose power in the middle of the messages, so that no FIN tells their peers.
+    /// Whether the stopped nodes lose power while messages are sent, so that their peers get no FIN.
     pub silent: bool,
     /// Whether the messages are plain: custody ends with the answer of the next node, and no receipt comes.
     pub plain: bool,
-    /// How many nodes die when the others have found their places, and never come back.
+    /// The number of nodes that fail permanently after the ring has formed.
     pub deaths: u32,
     /// To whom relays pass messages on.
     pub forward: Forward,
@@ -79,7 +78,7 @@ pub struct MeshScenario {
     pub seeds: u32,
     /// How many seconds the nodes have to find their places.
     pub settle_seconds: u64,
-    /// What goes wrong.
+    /// Network and faults.
     pub conditions: Conditions,
     /// Whether the seed draws sizes and conditions.
     pub swarm: bool,
@@ -108,7 +107,7 @@ impl Default for MeshScenario {
     }
 }
 
-/// What is left when the seed has had its say.
+/// The settings after the draws of the seed.
 #[derive(Clone, Debug)]
 struct World {
     nodes: u32,
@@ -195,7 +194,7 @@ impl MeshScenario {
     fn send_away(&self, sim: &mut Sim<Mesh>, rng: &mut Rng, world: &World, settled: Duration) -> Vec<HostId> {
         let mut hosts: Vec<HostId> = sim.hosts().collect();
         rng.shuffle(&mut hosts);
-        // Somebody has to be there to send.
+        // At least one node must run to send.
         let count = ((f64::from(world.nodes) * world.away) as usize).min(hosts.len() - 1);
         hosts.truncate(count);
         for &host in &hosts {
@@ -251,7 +250,7 @@ impl MeshScenario {
     }
 }
 
-/// Who a host is, at each of its starts.
+/// The identity of a host, the same at each start.
 fn uuid(seed: u64, host: HostId) -> [u8; 16] {
     // Far beyond the numbers of the other streams.
     let bytes = Rng::from_number(seed, (1 << 32) + host.index() as u64).seed();
@@ -262,7 +261,7 @@ fn nid(seed: u64, host: HostId) -> Nid {
     Nid::from_uuid(uuid(seed, host))
 }
 
-/// Whom a host knows at first: anybody, started already or not. In a swarm the next one is among them, so that no node
+/// The seeds of a host: any hosts, started already or not. In a swarm the next one is among them, so that no node
 /// knows itself alone.
 fn seeds_of(seed: u64, host: HostId, nodes: u32, seeds: u32, swarm: bool) -> Vec<Ipv4Addr> {
     let mut rng = Rng::from_number(seed, (1 << 33) + host.index() as u64);

@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(30 * 86_400);
 /// The longest of the short ones.
 const SHORT_MAX_SECONDS: u64 = 600;
 
-/// What the seed draws for the world.
+/// The network and the faults that the seed draws.
 pub(super) fn conditions(rng: &mut Rng) -> Conditions {
     let mut conditions = Conditions::all_faults(rng);
     let mut some = |most| if rng.chance(0.3) { rng.between(1, most) as u32 } else { 0 };

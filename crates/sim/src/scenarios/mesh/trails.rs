@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use annulus_core::w3w::{Key, Nid};
 
-/// What is known of one message on its way.
+/// The path of one message so far.
 #[derive(Default)]
 struct Trail {
     /// How far from its sender each node was when it first got the message.

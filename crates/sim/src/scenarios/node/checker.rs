@@ -158,7 +158,7 @@ pub struct NodeChecker {
     fences: Vec<u64>,
     /// The highest fence of an exclusive turn, by name.
     turns: BTreeMap<String, u64>,
-    /// The letters that came to anybody.
+    /// The letters that arrived at any node.
     received: BTreeSet<w3w::Key>,
     calm_at: Option<Duration>,
     forgotten: bool,

@@ -1,19 +1,20 @@
 //! Whole nodes: all services in one process, under all faults at once (FA-44).
 //!
 //! A paused process pauses all services together, and each service learns from the others. Beside every node runs an
-//! application that takes routed messages at its own speed (FA-21). Load goes on through all phases (FA-32). What must hold
-//! under all faults:
+//! application that takes routed messages at its own speed (FA-21). Load goes on through all phases (FA-32). The checker
+//! requires under all faults:
 //!
-//! - The fences that a node takes grow over all its lives. A lost disk excuses it: [`DISK_LOST`].
-//! - No two nodes believe that they have one turn at one moment (X). A clock that stopped excuses it: `FROZEN_CLOCK`.
+//! - The fences that a node takes grow, also over restarts. A lost disk excuses it: [`DISK_LOST`].
+//! - No two nodes hold one turn at one moment (X). A clock that stopped excuses it: `FROZEN_CLOCK`.
 //! - The fences of exclusive turns of one name grow from turn to turn, whichever node has it. A lost disk of a voter excuses it.
 //! - A letter that its sender sees confirmed is on the disk of its recipient.
 //! - An application has finished every message that its sender sees delivered, and none that its sender sees failed.
 //!
 //! When the faults have stopped:
 //!
-//! - A node that has gone for good leaves the tables of the living in time: [`DEAD_FORGOTTEN`].
-//! - The living know each other as alive, their leaf sets are exact, and each has peers in the mesh: [`WHOLE`].
+//! - The tables of running nodes drop a node that stopped for good in time: [`DEAD_FORGOTTEN`].
+//! - The running nodes list each other as alive, their leaf sets are exact, and each has peers in the mesh:
+//!   [`WHOLE`].
 
 mod checker;
 mod exclusive;
@@ -79,11 +80,11 @@ pub struct NodeScenario {
     pub nodes: u32,
     /// How long faults happen.
     pub seconds: u64,
-    /// What goes wrong.
+    /// Network and faults.
     pub conditions: Conditions,
     /// Whether the seed draws the number of nodes and all faults.
     pub swarm: bool,
-    /// Nodes whose `members` tells nobody of deaths: to see that the checker notices.
+    /// Nodes without `members`, so that no service gets its events: to see that the checker notices.
     pub deaf: bool,
     /// Nodes that each vote alone on their own turns: to see that the checker notices.
     pub lone_voters: bool,
@@ -96,8 +97,8 @@ impl Default for NodeScenario {
     }
 }
 
-/// A node of all services, as the builder of the library assembles it. With `deaf` they are not told of members, and
-/// `route` probes for itself.
+/// A node of all services, as the builder of the library assembles it. With `deaf` the services get no events of
+/// members, and `route` sends its own probes.
 fn node(birth: &Birth<'_>, deaf: bool, lone_voters: bool) -> Node {
     let is_first = birth.host.index() == 0;
     let own = SocketAddr::new(birth.address, MEMBERS_PORT);
@@ -181,7 +182,7 @@ fn mesh(node: &Node) -> Option<&Mesh> {
     })
 }
 
-/// A leaf of the first node that runs: whoever knows somebody.
+/// A leaf of the first running node that has one.
 fn neighbour(sim: &Sim<Node>, rng: &mut Rng) -> Option<HostId> {
     let hosts: Vec<HostId> = sim
         .machines()
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn fa_44_nodes_that_nobody_tells_of_each_other_are_caught() {
+    fn fa_44_nodes_without_events_of_members_are_caught() {
         let scenario = NodeScenario { nodes: 4, seconds: 5, deaf: true, ..NodeScenario::default() };
         let report = run(&scenario, 1, Lines::default());
         let violation = report.violation.unwrap_or_default();

@@ -20,8 +20,8 @@ use crate::sim::Sim;
 const STEP: Duration = Duration::from_millis(500);
 /// How long the last messages may take.
 const ARRIVED_WITHIN: Duration = Duration::from_secs(45);
-/// How long the ring may take to be whole once nobody vanishes any more: who vanished together with both its neighbours is
-/// noticed when everybody is asked, every 15 minutes.
+/// The longest time until the ring has converged after the churn. A node that failed together with both its neighbours is
+/// detected by the probes of all known nodes, every 15 minutes.
 const WHOLE_WITHIN: Duration = Duration::from_secs(1500);
 
 /// The settings: those of the experiment, and how long nodes stay.
@@ -35,7 +35,7 @@ pub struct RouteChurn {
     pub time: Duration,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChurnReport {
     /// Which seed.
@@ -46,8 +46,8 @@ pub struct ChurnReport {
     pub session_minutes: f64,
     /// How many nodes vanished, and as many came.
     pub vanished: u64,
-    /// What became of the messages. `wrong`: delivered though a node that had joined and lived was closer. `lost`: neither
-    /// delivered nor reported to a sender that lived on.
+    /// The outcomes of the messages. `wrong`: delivered though a node that had joined and lived was closer. `lost`:
+    /// neither delivered nor reported to a sender that lived on.
     #[serde(flatten)]
     pub phase: Phase,
     /// Messages whose sender vanished before it learnt of their end. They are in none of the other counts.
@@ -216,7 +216,7 @@ fn judge(world: &World, watch: &ChurnWatch) -> (Phase, u64) {
         phase.delivered += u64::from(!lookup.wrong);
         let trail = world.trail(number as u32);
         if lookup.at.len() > 1 || lookup.wrong || trail.last() != Some(&owner) {
-            // It went several ways: how long the one was that arrived cannot be told.
+            // It took several paths: the length of the one that arrived is unknown.
             continue;
         }
         hops += trail.len() - 1;

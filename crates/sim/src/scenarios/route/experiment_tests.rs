@@ -1,4 +1,4 @@
-//! What the paper measured, small.
+//! The measurements of the paper, with few nodes.
 
 use core::time::Duration;
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! What a ring must survive: the scenarios PF-3 … PF-18, each with the bound within which all leaf sets are exact again.
+//! Faults that a ring must survive: the scenarios PF-3 … PF-18, each with the bound within which all leaf sets are exact
+//! again.
 
 use core::time::Duration;
 
@@ -145,8 +146,8 @@ fn a_node_that_comes_back_has_its_keys_again() {
     }
 }
 
-/// PF-18: a near node becomes far. Whoever has it in a cell for which there are others takes one of those, within two
-/// rounds of measuring, and does not change its mind again.
+/// PF-18: a near node becomes far. A node that has it in a cell with other candidates replaces it by one of them
+/// within two rounds of measuring, and then keeps that one.
 #[test]
 fn the_table_follows_distances_that_change() {
     let mut world = world(60, 18);

@@ -1,9 +1,8 @@
-//! A ring of routing nodes, as the Pastry paper measured it: nodes join one after the other through the protocol, then
-//! messages are sent between random pairs of them, and an oracle that knows all nodes says whether each arrived where it
-//! should.
+//! A ring of routing nodes, as the Pastry paper measured it. Nodes join one after the other through the protocol, then
+//! random pairs exchange messages. An oracle that knows all nodes checks where each arrived.
 //!
-//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `churn.rs` nodes that come and go, `swarm.rs` any faults
-//! with a checker, `flow/` messages that never stop while something goes wrong.
+//! `world.rs` is the ring and the oracle, `storm.rs` many joins at once, `churn.rs` nodes that join and fail. `swarm.rs`
+//! has any faults with a checker, `flow/` continuous messages under one fault.
 
 mod churn;
 mod flow;
@@ -68,7 +67,7 @@ pub struct RouteExperiment {
     pub repair: Duration,
 }
 
-/// What came out of one phase.
+/// The results of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// Messages sent.
@@ -91,7 +90,7 @@ pub struct Phase {
     pub distance_ratio: f64,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RouteReport {
     /// Which seed.

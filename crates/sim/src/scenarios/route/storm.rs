@@ -20,7 +20,7 @@ const SILENCE: f64 = 0.5;
 /// At most so many times the messages of the same joins one after the other.
 const TIMES_MAX: f64 = 4.0;
 
-/// What comes at once.
+/// The joins that happen at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StormKind {
@@ -49,7 +49,7 @@ pub struct RouteStorm {
     pub latency: Latency,
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StormReport {
     /// Which seed.
@@ -153,7 +153,7 @@ impl RouteStorm {
     }
 
     fn victims(&self, world: &World) -> Vec<HostId> {
-        // The first stays: all others join through it when they come back.
+        // The first node keeps running: all others rejoin through it.
         world.alive.iter().copied().skip(1).take(self.count as usize).collect()
     }
 

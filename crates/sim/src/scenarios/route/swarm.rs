@@ -1,9 +1,9 @@
 //! A ring under any faults: the scenario of `annulus sim route --swarm`.
 //!
-//! Nodes join through the first three, faults happen, messages are sent. What must hold:
+//! Nodes join through the first three, faults happen, messages are sent. The checker requires:
 //!
-//! - A message sent `once` is delivered at most once, also when processes were paused or machines slept, and while the
-//!   ring is two.
+//! - A message sent `once` is delivered at most once, also when processes or machines were paused, and while the ring
+//!   is partitioned.
 //! - A message that was reported as failed was not delivered, and is not delivered later.
 //! - A message that was reported as delivered was delivered, and where the report says.
 //! - Every sender that lives on learns what became of its message.
@@ -54,11 +54,11 @@ pub struct RouteScenario {
     pub leaf_set_max: usize,
     /// |M|.
     pub neighbourhood_max: usize,
-    /// What goes wrong.
+    /// Network and faults.
     pub conditions: Conditions,
     /// Whether the seed draws the number of nodes and the conditions.
     pub swarm: bool,
-    /// What is wrong with the nodes.
+    /// The built-in fault of the nodes.
     pub broken: Option<Broken>,
 }
 
@@ -160,7 +160,7 @@ struct Sent {
     last: bool,
     /// Where it was delivered.
     at: Vec<HostId>,
-    /// Its sender crashed: nobody waits any more.
+    /// Its sender crashed: no node waits for its outcome.
     orphaned: bool,
     reply: Option<Reply>,
 }
@@ -204,14 +204,14 @@ impl RouteChecker {
         living.iter().find(|(id, _)| *id == owner).map(|(_, host)| *host)
     }
 
-    /// The sender of messages crashed: nobody waits for the end of those that were sent before.
+    /// The sender of messages crashed: no node waits for the outcome of those that were sent before.
     fn orphan(&mut self, sim: &Sim<Pastry>, host: HostId) {
         let now = sim.elapsed();
         let is_its = |sent: &&mut Sent| sent.from == host && sent.after <= now && sent.reply.is_none();
         self.sent.iter_mut().filter(is_its).for_each(|sent| sent.orphaned = true);
     }
 
-    /// Who has another leaf set than it should have.
+    /// A node whose leaf set is not exact.
     fn whole(&self, sim: &Sim<Pastry>) -> Result<(), String> {
         let living = self.living(sim);
         let (count, side_max) = (living.len(), self.side_max.min(living.len() - 1));
@@ -294,7 +294,7 @@ impl Checker<Pastry> for RouteChecker {
             self.whole(sim)?;
             self.whole_at = Some(sim.elapsed());
         }
-        // A host that has gone for good answers nothing that it is asked afterwards.
+        // A host that stopped for good gives no replies.
         let open = |sent: &&Sent| sent.reply.is_none() && !sent.orphaned && !sim.is_dead(sent.from);
         let count = self.sent.iter().filter(open).count();
         if count > 0 { Err(format!("{count} senders wait for word of their messages")) } else { Ok(()) }

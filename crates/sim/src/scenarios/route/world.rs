@@ -179,7 +179,7 @@ impl World {
         self.alive.retain(|at| *at != host);
     }
 
-    /// A node that was there comes back.
+    /// Restarts a node.
     pub(super) fn restart(&mut self, host: HostId) {
         self.sim.fault(Fault::Start(host));
         self.alive.push(host);
@@ -200,7 +200,7 @@ impl World {
     /// A part of the nodes loses power.
     pub(super) fn fail(&mut self, part: f64) -> Verdict {
         self.rng.shuffle(&mut self.alive);
-        // Somebody is left over, whatever the part.
+        // At least one node remains, whatever the fraction.
         let count = ((self.alive.len() as f64 * part) as usize).min(self.alive.len().saturating_sub(1));
         for host in self.alive.drain(..count) {
             self.sim.fault(Fault::Crash { host, power: true, disk: DiskFate::Kept });

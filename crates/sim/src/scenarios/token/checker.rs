@@ -30,7 +30,7 @@ pub struct TokenChecker {
     earlier: Earlier,
     /// Whether the wall clocks of all hosts agree: then a restored token begins above all fences so far (TU-43).
     clocks_agree: bool,
-    /// Since when there is one token, as far as events tell.
+    /// The time since which there is one token, by the events.
     quiet_since: Duration,
     last_taken: Option<TokenId>,
 }
@@ -60,7 +60,7 @@ impl Earlier {
     }
 }
 
-/// What is known about one node.
+/// The observations of one node.
 #[derive(Default)]
 struct Watched {
     /// The list at the end of its last tenure.
@@ -157,7 +157,7 @@ impl TokenChecker {
         Ok(())
     }
 
-    /// Everything that was passed on by somebody who still lives is in the data of all.
+    /// All nodes have every count that a running node passed on.
     fn missing_count(&self, sim: &Sim<Node>) -> Option<String> {
         let (_, machine) = sim.machines().max_by_key(|(_, machine)| machine.fence())?;
         let data = counts(machine);
@@ -209,7 +209,7 @@ impl Observer<Node> for TokenChecker {
     }
 
     fn on_start(&mut self, sim: &Sim<Node>, host: HostId) {
-        // A disk may also be lost while its host is down. Who has nothing knows of no numbers.
+        // A disk may also be lost while its host is down. A node without stored data knows no fences.
         if sim.disk(host).and_then(|disk| disk.value(SPACE, KEPT_KEY)).is_none() {
             self.nodes[host.index()].fence = 0;
         }

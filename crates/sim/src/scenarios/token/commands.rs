@@ -114,7 +114,7 @@ impl Commands {
         self.running.retain(|_, command| command.silent_since.is_none_or(|since| now - since < killed_after));
     }
 
-    /// What the client of a host does now.
+    /// The next action of the client of a host.
     fn next(
         &mut self,
         sim: &Sim<Node>,

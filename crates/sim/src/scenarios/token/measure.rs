@@ -1,4 +1,4 @@
-//! What is measured: how long the token is there, how long it takes to come back, how often that is tried.
+//! Measurements: availability of the token, recovery time, number of restores.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 use super::summary::samples;
 use crate::host::HostId;
 
-/// The token's life, as told by the events of all nodes.
+/// The history of the token, from the events of all nodes.
 #[derive(Default)]
 pub(super) struct Measure {
     holders: BTreeSet<HostId>,
-    /// Since when nobody holds it, and whether it was on its way to somebody then.
+    /// The time since which no node holds it, and whether a pass was under way then.
     gap: Option<(Duration, bool)>,
     /// Restores begun by each node since the token was lost.
     launches: BTreeMap<HostId, u64>,

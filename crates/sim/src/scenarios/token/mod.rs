@@ -1,15 +1,15 @@
 //! Nodes that pass a token: the scenario of [`annulus_core::jitterbug`].
 //!
-//! All nodes start at once on one segment, or as several rings that know nothing of each other. The holder may be killed a
-//! number of times, and everything else that a [`FaultPlan`](crate::FaultPlan) has may happen. What must hold:
+//! All nodes start at once on one segment, or as several rings that do not reach each other. The holder may be killed a
+//! number of times, and all faults of a [`FaultPlan`](crate::FaultPlan) may happen. The checker requires:
 //!
 //! - A node's list, at the end of each of its tenures, has everything it had at the end of the one before (J-6).
-//! - The fences of one node strictly grow over all its lives, unless its disk is lost; those of one token strictly grow,
-//!   whichever node takes them; and the first of a restored token is above all before it, where clocks agree.
-//! - Where nothing but crashes and pauses happens (of any length, but no start during a pause): no two commands run at any
-//!   true time, and the fence of each is above those of all before it (TUF-14). Clients ask for holds without end.
-//! - When the faults have stopped: one token, one id, one list with everybody in it; and every count that a node had when
-//!   it passed the token on, and did not crash since, is in the data (JF-5, JF-8).
+//! - The fences of one node strictly grow, also over restarts, unless its disk is lost. Those of one token strictly grow
+//!   from node to node. The first fence of a restored token is above all before it, as far as clocks agree.
+//! - If only crashes and pauses happen, and no node starts during a pause, no two commands run at one true time. The
+//!   fence of each command is above those of all before it (TUF-14). Clients request holds all the time.
+//! - When the faults have stopped, there is one token, one id, and one list with all nodes. If a node passed the token on
+//!   and did not crash since, the data has every count of that pass (JF-5, JF-8).
 
 mod checker;
 mod commands;
@@ -64,7 +64,7 @@ pub struct TokenScenario {
     pub preset: Preset,
     /// As how many rings with disjoint lists they start.
     pub rings: u32,
-    /// How many times the holder is killed; it comes back.
+    /// The number of times that the holder is killed and restarted.
     pub crash_holder: u32,
     /// How many times a process is paused, for 1 ms to 100 s; every other time it is the one that has the token.
     pub stall_holder: u32,
@@ -76,7 +76,7 @@ pub struct TokenScenario {
     pub pace: Option<Duration>,
     /// From where new ids are drawn.
     pub draw: Draw,
-    /// What goes wrong.
+    /// Network and faults.
     pub conditions: Conditions,
     /// Whether the seed draws the number of nodes, up to `nodes`, the rings and the conditions.
     pub swarm: bool,
@@ -101,7 +101,7 @@ impl Default for TokenScenario {
     }
 }
 
-/// How long rings that know nothing of each other are kept apart at first.
+/// The time for which separate rings do not reach each other at first.
 const APART: Duration = Duration::from_secs(15);
 
 /// Streams of randomness of this scenario, beside its first.
@@ -109,7 +109,7 @@ const PAUSES: u64 = 1 << 32;
 const LOAD: u64 = 2 << 32;
 
 impl TokenScenario {
-    /// What every node is configured with, but for its address and host id.
+    /// The configuration of every node, without its address and host id.
     #[must_use]
     pub fn config(&self, nodes: u32) -> Config {
         let preset = match self.preset {
@@ -244,7 +244,7 @@ fn separate(sim: &mut Sim<Node>, rings: u32) {
     sim.at(APART, Fault::Heal);
 }
 
-/// Kills whoever holds the token, a number of times, and starts it again a while later.
+/// Kills the holder of the token, a number of times, and restarts it after a while.
 fn kill_holders(sim: &mut Sim<Node>, rng: &mut Rng, times: u32, during: Duration, config: &Config) {
     for time in 0..times {
         let at = during.mul_f64((f64::from(time) + rng.unit()) / f64::from(times));
@@ -264,7 +264,7 @@ fn kill_holder(sim: &mut Sim<Node>, power: bool, down: Duration) {
     sim.after(down, Step::Call(Box::new(start)));
 }
 
-/// Who holds the token, if somebody does.
+/// The holder of the token, if there is one.
 fn holder(sim: &Sim<Node>) -> Option<HostId> {
     sim.machines().find(|(_, node)| node.state_name() == StateName::Leader).map(|(host, _)| host)
 }

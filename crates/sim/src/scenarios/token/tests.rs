@@ -109,7 +109,7 @@ fn jf_1_a_leader_that_crashes_at_work_is_replaced_and_numbers_grow() {
 
 #[test]
 fn jf_2_and_jf_3_a_leader_killed_before_the_fin_leaves_the_candidate_as_it_was() {
-    // The kernel of a killed process ends its streams in good order: only the frame tells that data is not whole.
+    // The kernel of a killed process sends a FIN: only the frame shows that data is truncated.
     for after in [10, 60, 150_000] {
         let mut setup = local(4).setup(after).expect("a world");
         let sim = &mut setup.sim;
@@ -254,7 +254,7 @@ fn jf_13_a_dead_node_comes_back_on_another_port() {
 }
 
 #[test]
-fn jf_14_a_leader_that_stood_still_is_one_of_many_again() {
+fn jf_14_a_paused_leader_loses_its_leadership() {
     let mut setup = local(5).setup(9).expect("a world");
     // Two lines for a while: the numbers of one are not those of the other.
     let (sim, checker) = (&mut setup.sim, &mut lenient(5));
@@ -272,7 +272,7 @@ fn jf_14_a_leader_that_stood_still_is_one_of_many_again() {
 }
 
 #[test]
-fn jf_14_a_holder_that_stood_still_is_told_as_soon_as_it_wakes() {
+fn jf_14_a_paused_holder_gets_an_event_as_soon_as_it_resumes() {
     let mut setup = local(3).setup(2).expect("a world");
     let (sim, watch) = (&mut setup.sim, &mut meddler(3));
     sim.run_for(5 * SECOND, watch).expect("nothing is violated");
@@ -338,7 +338,7 @@ fn jf_16_a_third_of_the_datagrams_may_be_lost_doubled_and_overtaken() {
 }
 
 #[test]
-fn jf_17_a_duplicate_host_id_is_told_by_both_and_the_ring_turns() {
+fn jf_17_both_report_a_duplicate_host_id_and_the_ring_turns() {
     let config = local(4).config(4);
     let mut sim = Sim::new(5, crate::config::Config::default(), move |birth| {
         let host_id = TokenHost::new((birth.host.index() as u32).min(2) + 1);

@@ -54,8 +54,8 @@ impl TurnsChecker {
         Err(Violation::new(format!("V: the first turn after the faults came after {waited:?}")))
     }
 
-    /// E: while one node is told that it has the turn, no other believes that it has one. A machine whose clock stopped
-    /// believes in its turn, and in answers that it got meanwhile, until they have ended on its own clock.
+    /// E: when a node is granted the turn, no other node holds one. A machine whose clock stopped keeps its turn, and
+    /// accepts answers that it got meanwhile, until they end on its own clock.
     fn check_alone(&self, sim: &Sim<Turns>, host: HostId, granted: TurnId) -> Verdict {
         let runner = self.runner.borrow();
         if runner.is_frozen(sim, host, granted) {

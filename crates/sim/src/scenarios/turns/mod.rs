@@ -1,14 +1,14 @@
-//! Exclusive turns: nodes that ask voters for one name, with runners that act on their turns (TUF-1 … TUF-13).
+//! Exclusive turns: nodes request one name from voters, and runners act on their turns (TUF-1 … TUF-13).
 //!
 //! Checked all the time, under all faults:
 //!
 //! - **X** no two commands of the name run at one moment of true time;
 //! - **F** fences rise in the order of grants;
 //! - **R** a resource that checks fences accepts none after a higher one;
-//! - **E** no node is told that its turn is valid while another has one.
+//! - **E** no node is granted a turn while another has one.
 //!
-//! After the last fault **V** holds: a waiting wish is granted within a lease and four seconds, by the slowest clock. X has two excuses, counted
-//! in the report: [`FROZEN_CLOCK`] and [`GUARD_STOPPED`].
+//! After the last fault **V** holds: a waiting request is granted within a lease and four seconds, by the slowest clock.
+//! X has two excuses, counted in the report: [`FROZEN_CLOCK`] and [`GUARD_STOPPED`].
 
 mod checker;
 mod plan;
@@ -133,7 +133,7 @@ impl Scenario for TurnsScenario {
         }
         let longest = match trouble {
             Trouble::Crowd => Duration::from_millis(300),
-            // Longer than a lease, so that a command can outlive its turn if nobody ends it.
+            // Longer than a lease, so that a command can outlive its turn if no guard ends it.
             Trouble::Processes => self.longest * 5,
             _ => self.longest,
         };

@@ -248,7 +248,7 @@ fn libm_pow10(x: f64) -> f64 {
     sum * f64::from(10u32.pow(whole.min(6)))
 }
 
-/// Strikes the host that has a command at that moment, or another if nobody has.
+/// Hits the host that runs a command at that moment, or another host if none does.
 fn at_holder(
     sim: &mut Sim<Turns>,
     runner: &Rc<RefCell<Runner>>,
@@ -276,7 +276,7 @@ fn cut(sim: &mut Sim<Turns>, host: HostId, voters: u32, ways: usize, span: Durat
     }
 }
 
-/// All voters lose power at this moment, with what was not synced; their wall clocks come back an hour late.
+/// All voters lose power at this moment, with unsynced writes; their wall clocks restart an hour late.
 pub(super) fn crash_all_voters(sim: &Sim<Turns>, voters: u32) {
     for host in (0..voters).map(HostId::new) {
         sim.inject(Fault::Crash { host, power: false, disk: DiskFate::UnsyncedLost });

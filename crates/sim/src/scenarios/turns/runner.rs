@@ -122,8 +122,9 @@ enum What {
     Other,
 }
 
-/// A machine whose clock stopped believes in its turn until its first refused renewal. If the network loses that, or the answers
-/// to it, it believes in the turn until its validity has ended on its own clock (TU-4): 8 s, by a clock that is slow by a tenth.
+/// A machine whose clock stopped keeps its turn until its first refused renewal. If the network loses the renewal or its
+/// answers, the turn ends with its validity on the machine's own clock (TU-4). That is 8 s, by a clock that is slow by a
+/// tenth.
 pub const FROZEN_CLOCK: Excuse = Excuse {
     name: "FROZEN_CLOCK",
     because: "a paused machine cannot know that it was paused",
@@ -147,7 +148,7 @@ pub const GUARD_STOPPED: Excuse = Excuse {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) violation: Option<String>,
-    /// Two commands run because of a fault that nobody can prevent: which, since when, and whose fault it was.
+    /// Two commands run because of an excused fault: the excuse, the time since then, and the host.
     excused: Option<(&'static Excuse, Duration, HostId)>,
     pub(super) is_crash_due: bool,
     pub(super) turns: u64,
@@ -281,7 +282,7 @@ impl Runner {
         self.check(sim, now);
     }
 
-    /// The clock of a host stands still.
+    /// The clock of a host stops.
     fn pause(&mut self, sim: &Sim<Turns>, host: HostId) {
         let local = sim.clock(host).mono;
         let agent = sim.machine(host).map(|machine| machine.status(local).turns);
@@ -470,8 +471,8 @@ impl Runner {
         }
     }
 
-    /// The command of a host writes with its fence. The resource refuses a lower one than the greatest it has seen; it
-    /// cannot tell two turns with one fence apart, so there must not be any.
+    /// The command of a host writes with its fence. The resource refuses a fence below the greatest it has seen. It
+    /// cannot distinguish two turns with one fence, so there must not be any.
     fn write(&mut self, host: usize) {
         let Some(guarded) = &self.machines[host].guarded else { return };
         let (fence, turn) = self.seen.resource;

@@ -50,7 +50,7 @@ pub(super) struct Sent {
     at: Duration,
     /// The nodes whose applications took it, each with its life.
     taken: Vec<(HostId, u32)>,
-    /// Its sender crashed, or was down: nobody waits for its end.
+    /// Its sender crashed, or was down: no node waits for its outcome.
     is_orphaned: bool,
     reply: Option<(Duration, Reply)>,
 }
@@ -82,7 +82,7 @@ pub struct FlowChecker {
     applications: Applications,
     sent: Vec<Sent>,
     by_request: BTreeMap<RequestId, usize>,
-    /// Messages that nobody has answered, in the order in which they were sent.
+    /// Unanswered messages, in the order in which they were sent.
     unanswered: BTreeSet<(Duration, usize)>,
     /// Pairs that have exchanged a message since the fault ended.
     flowing: BTreeSet<(HostId, HostId)>,
@@ -240,7 +240,7 @@ impl FlowChecker {
         Ok(())
     }
 
-    /// A: whoever sent a message and was left in peace since has its answer.
+    /// A: a sender without faults since its message has the reply.
     fn check_answered(&mut self, sim: &Sim<Pastry>) -> Verdict {
         let now = sim.elapsed();
         let late: Vec<(Duration, usize)> =

@@ -46,9 +46,9 @@ pub enum Gone {
     PowerLost,
     /// Its process is paused (SIGSTOP).
     Stopped,
-    /// Nobody hears it.
+    /// Its packets reach no other node.
     Mute,
-    /// It hears nobody.
+    /// No packets reach it.
     Deaf,
     /// No datagram reaches it or leaves it.
     NoDatagrams,
@@ -67,7 +67,7 @@ impl Gone {
         Self::NoStreams,
     ];
 
-    /// Whether it comes back as another process.
+    /// Whether it restarts as another process.
     pub(super) const fn restarts(self) -> bool {
         matches!(self, Self::Killed | Self::PowerLost)
     }
@@ -250,7 +250,7 @@ fn busy(sim: &Sim<Pastry>, rng: &mut Rng) -> Option<HostId> {
     rng.pick(&hosts).copied()
 }
 
-/// A node that somebody takes for away.
+/// A node that another node treats as absent.
 fn away(sim: &Sim<Pastry>, rng: &mut Rng) -> Option<HostId> {
     let ids: Vec<_> = sim.machines().flat_map(|(_, machine)| machine.away().to_vec()).collect();
     let id = *rng.pick(&ids)?;

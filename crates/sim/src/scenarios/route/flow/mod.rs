@@ -1,18 +1,19 @@
-//! Messages that never stop, while something goes wrong: the scenario of `annulus sim route --flow`.
+//! Continuous messages under one fault: the scenario of `annulus sim route --flow`.
 //!
-//! Every node sends a message to every other twice a second. The seed draws a [`Drill`], and when and to whom it happens.
+//! Every node sends a message to every other twice a second. The seed draws a [`Drill`], its time and its target.
 //! These hold in every drill and at every moment:
 //!
 //! | checker | what it holds |
 //! |---|---|
-//! | T | `delivered` and `refused` are said only after the application of that node has done so; `failed` only if no application took the message, and none takes it later |
+//! | T | a sender gets `delivered` and `refused` only after the application of that node has decided so; `failed` only if
+//! no application accepted the message, and none accepts it later |
 //! | O | at most one application takes a message sent `once`, and only once; no node gives a message to its application again that this accepted in the same life |
-//! | A | a sender that nothing happens to learns the end of its message within its deadline |
+//! | A | a sender without a fault learns the outcome of its message within its deadline |
 //! | B | no node has more open messages than `open_max` |
 //!
 //! In a local network with one fault, messages must also be prompt, from the true beginning or end of the fault on:
-//! [`FLOW`], [`FAILOVER`], [`RETURNED`], [`STEADY`] and [`REFUSED_AT_ONCE`]. Nobody removes a node that was silent for less
-//! than [`REMOVED_AFTER`]. In the end the ring is [`WHOLE`].
+//! [`FLOW`], [`FAILOVER`], [`RETURNED`], [`STEADY`] and [`REFUSED_AT_ONCE`]. No node removes a peer that was silent for
+//! less than [`REMOVED_AFTER`]. In the end the ring is [`WHOLE`].
 
 mod application;
 mod checker;
@@ -82,9 +83,9 @@ pub enum FlowBroken {
     Repeating,
     /// Nodes take more open messages than they may: B.
     Unbounded,
-    /// Nodes wait for seconds before they suspect anybody: failover.
+    /// Nodes wait for seconds before they suspect a peer: failover.
     Patient,
-    /// Nodes remove whoever is silent for half a second.
+    /// Nodes remove a peer that is silent for half a second.
     Impatient,
     /// The partition does not heal: flow.
     Apart,

@@ -61,7 +61,7 @@ fn cuf_15_all_faults_make_no_reply_untrue() {
 }
 
 #[test]
-fn scheduling_noise_evicts_nobody() {
+fn scheduling_noise_evicts_no_node() {
     holds(Drill::Noise, 1..=2, "steady");
 }
 
@@ -72,7 +72,7 @@ fn a_run_can_be_repeated() {
 }
 
 #[test]
-fn fa_28_every_checker_notices_what_it_is_for() {
+fn fa_28_every_checker_catches_its_broken_machine() {
     let owner = Drill::Owner(Gone::Stopped);
     assert!(is_noticed(Drill::Heal, FlowBroken::Hasty, "is not true"), "T");
     assert!(is_noticed(Drill::Anything, FlowBroken::Repeating, "sent once"), "O");
