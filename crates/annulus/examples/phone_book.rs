@@ -2,7 +2,7 @@
 //! `cargo run --example phone_book`.
 //!
 //! Five nodes on loopback addresses form a ring. An entry is a message to the owner of the name, a look-up a question to
-//! it. On the way every node counts what passes, as `forward` allows.
+//! it. Every node on the path counts the messages that pass, as `forward` allows.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

@@ -203,7 +203,8 @@ impl<M: ServiceMachine> fmt::Debug for Channel<M> {
     }
 }
 
-/// The events of one service. A slow reader misses what its queue cannot take; [`ServiceEvents::missed`] counts them.
+/// The events of one service. A slow reader misses events that its queue cannot take; [`ServiceEvents::missed`]
+/// counts them.
 #[derive(Debug)]
 pub struct ServiceEvents<M: ServiceMachine>(Source<M>);
 

@@ -70,8 +70,8 @@
 //!
 //! # Embed a node
 //!
-//! [`Node::builder`] describes a node, [`Builder::start`] runs it, and [`Node::joined`] waits until it is in its group or
-//! says why it is not. Each service has a handle that is cheap to clone:
+//! [`Node::builder`] describes a node, [`Builder::start`] runs it, and [`Node::joined`] waits until it is in its group,
+//! or returns the reason why it is not. Each service has a handle that is cheap to clone:
 //!
 //! | handle | for |
 //! |---|---|

@@ -14,7 +14,7 @@ use futures_core::Stream;
 use crate::channel::ServiceEvents;
 use crate::member_list::MemberList;
 
-/// A member of a group and what is known of it.
+/// A member of a group and its known state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -171,7 +171,7 @@ impl MemberList {
         self.list(true).await
     }
 
-    /// All known members with name, tags and state: the live ones, or with `all` also those who failed or left.
+    /// All known members with name, tags and state: the live ones, or with `all` also those that failed or left.
     ///
     /// # Errors
     /// If the node has ended.
@@ -179,7 +179,7 @@ impl MemberList {
         Ok(self.list(all).await?.into_iter().map(Member::from).collect())
     }
 
-    /// The members of this name, those who failed or left among them; the live ones come first. Names need not be unique.
+    /// The members of this name, failed and left ones included; the live ones come first. Names need not be unique.
     ///
     /// # Errors
     /// If the node has ended.

@@ -123,7 +123,7 @@ impl Mesh {
     }
 
     /// Offers a file, and gives its blocks as the recipient asks for them: memory holds one of them. Dropping
-    /// [`FileSending`] stops that; sending the same file again goes on where it stopped.
+    /// [`FileSending`] stops that; sending the same file again resumes where it stopped.
     ///
     /// # Errors
     /// If the file cannot be read or offered.

@@ -325,7 +325,7 @@ impl Router {
         }
     }
 
-    /// Everything that happens from now on; [`Event::LeafSetChanged`] is what the notes call `newLeafSet` (N-9).
+    /// All events from now on; [`Event::LeafSetChanged`] is `newLeafSet` of the notes (N-9).
     #[must_use]
     pub fn events(&self) -> ServiceEvents<Pastry> {
         self.channel.events()
@@ -337,7 +337,7 @@ impl Router {
         self.channel.events_where(|event| matches!(event, Event::LeafSetChanged { .. }))
     }
 
-    /// The connections to known nodes that break from now on: what was sent over one may be lost.
+    /// The connections to known nodes that break from now on: messages sent over one may be lost.
     #[must_use]
     pub fn broken_connections(&self) -> ServiceEvents<Pastry> {
         self.channel.events_where(|event| matches!(event, Event::ConnectionBroken { .. }))

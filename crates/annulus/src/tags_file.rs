@@ -21,7 +21,7 @@ pub(crate) struct TagChanges {
 }
 
 impl TagChanges {
-    /// Notes a further change: what is both set and removed is removed.
+    /// Adds a change: a tag that is both set and removed is removed.
     pub(crate) fn change(&mut self, set: BTreeMap<String, String>, remove: &[String]) {
         self.removed.retain(|key| !set.contains_key(key));
         self.set.extend(set);
@@ -39,7 +39,7 @@ impl TagChanges {
         self
     }
 
-    /// Makes these tags what they were changed to.
+    /// Applies the changes to these tags.
     pub(crate) fn apply(&self, tags: &mut BTreeMap<String, String>) {
         tags.retain(|key, _| !self.removed.contains(key));
         tags.extend(self.set.clone());

@@ -258,6 +258,6 @@ fn hold_key() -> Result<u64, TokenError> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let seed = start::seed().map_err(|_| TokenError::Stopped)?;
     let drawn = u64::from_le_bytes(*seed.first_chunk().expect("32 bytes have 8"));
-    // The second quarter of all numbers: clients that count from 1 are not met, nor are turns of the ring.
+    // The second quarter of all numbers: they differ from clients that count from 1, and from turns of the ring.
     Ok(drawn.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) >> 2 | 1 << 62)
 }

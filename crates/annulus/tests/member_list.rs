@@ -81,7 +81,7 @@ async fn a_member_list_says_why_it_cannot() {
     assert!(matches!(taken, MembersError::Start(StartError::Bind(_))), "{taken}");
 }
 
-/// Refuses what is secret.
+/// Refuses secret messages.
 #[derive(Clone, Debug)]
 struct Discreet;
 

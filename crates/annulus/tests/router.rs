@@ -226,7 +226,7 @@ async fn n_8_n_9_applications_intercept_messages_and_get_leaf_set_changes() {
     in_time(sending).await.unwrap().unwrap();
 }
 
-/// Judges what passes, and leaves what arrives to a server.
+/// Intercepts passing messages, and leaves arriving ones to a server.
 struct Passer(AtomicU32);
 
 impl Application for Passer {

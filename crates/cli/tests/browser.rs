@@ -1,4 +1,4 @@
-//! The page in a real browser: after each action it says what `/v1` says, and the console stays silent.
+//! The page in a real browser: after each action it shows the state of `/v1`, and the console stays silent.
 //!
 //! Everything is done by keyboard. The tests need Debian's `chromium` and `chromium-driver`.
 

@@ -1,4 +1,5 @@
-//! Forged packets against real agents: what a host can do that sends datagrams to the port, and reads none of others.
+//! Forged packets against real agents: the attacks of a host that sends datagrams to the port, and reads none of
+//! others.
 //!
 //! Every test sends from sockets on loopback addresses of its own. Time is counted in protocol periods of the agents.
 
@@ -117,7 +118,7 @@ fn assert_no_deaths(agents: &[&Agent]) {
     }
 }
 
-/// SA-58a: 54 bytes with another address once made a healthy member dead for everybody.
+/// SA-58a: 54 bytes with another address once made a healthy member dead for all.
 #[test]
 fn a_forged_alive_with_another_address_changes_nothing() {
     let agents = fast_group(4, &[]);
@@ -176,7 +177,7 @@ fn forged_alives_do_not_keep_a_crashed_member_alive() {
     }
 }
 
-/// SA-7c: numbers far ahead make a member refute, and everybody follows.
+/// SA-7c: numbers far ahead make a member refute, and all members follow.
 #[test]
 fn suspicions_of_any_number_are_refuted_and_the_member_stays_listed() {
     let agents = fast_group(3, &[]);
@@ -205,7 +206,7 @@ fn one_join_sends_at_most_three_times_its_bytes_to_where_it_claims_to_come_from(
     for preset in ["members.preset=local", "members.preset=go_swim"] {
         let agents = fast_group(5, &["--set", preset]);
         let all: Vec<&Agent> = agents.iter().collect();
-        // The packet comes from one address and names another; neither of them says anything.
+        // The packet comes from one address and names another; neither of them answers.
         let (mut source, named) = (Forger::new(), Forger::new());
         let contents = OwnContents::new(&[named.addr()], b"").expect("it is small");
         let node = NodeView { id: source.id, contents: contents.borrow() };

@@ -77,7 +77,7 @@ impl Group {
         Agent::start_on(ip, &args)
     }
 
-    /// The numbers of periods that the first agents have had: those to whom nothing happens.
+    /// The period counts of the first agents, which have no faults.
     fn periods(&self) -> Vec<u64> {
         self.agents[..AGENTS - 3].iter().map(periods).collect()
     }
@@ -112,7 +112,7 @@ impl Group {
     }
 }
 
-/// Something that everybody is to know in time.
+/// A fact that all agents must know in time.
 struct Claim<'a> {
     what: &'a str,
     /// The periods of each when it became true.
@@ -176,7 +176,7 @@ fn tell_the_truth(interval: Duration, still: Duration) {
     group.agents[stands].signal("CONT");
     let lives = move |members: &[Value]| state(members, &format!("n{stands}")) == Some("alive");
     group.hold(&[Claim { what: "goes on", since: &since, simulated: simulated.back, sees: Box::new(lives) }]);
-    // And this is what a user sees, everywhere.
+    // The output of the program agrees, on every agent.
     for agent in group.agents.iter().take(dies) {
         wait_until("the verb tells the same", || {
             let seen = agent.json(&["members", "--state", "alive"]);

@@ -1,4 +1,4 @@
-//! `mesh` as a user runs it: real agents that carry messages for each other, for those who are away too.
+//! `mesh` as a user runs it: real agents that carry messages for each other, also for offline ones.
 
 mod common;
 

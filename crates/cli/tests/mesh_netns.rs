@@ -57,7 +57,7 @@ fn addr(node: usize) -> Ipv4Addr {
 }
 
 impl Lab {
-    /// Whether this machine lets us build one; says why not.
+    /// Whether this machine allows one; prints the reason if not.
     fn possible() -> bool {
         static POSSIBLE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
         *POSSIBLE.get_or_init(Self::try_one)
@@ -250,7 +250,7 @@ fn cuf_16_a_peer_whose_link_goes_down_and_that_dies_without_a_word_loses_nothing
         cut.elapsed()
     ));
     assert!(sent.elapsed() < Duration::from_secs(10), "another way is taken soon");
-    // Everybody else restarts, and the clocks say that it is tomorrow.
+    // All other agents restart, with clocks a day ahead.
     lab.moved_seconds = DAY_SECONDS;
     for node in [0, 1, 3] {
         kill(&mut agents[node]);

@@ -301,7 +301,7 @@ fn mf_19_a_full_disk_refuses_own_messages_and_relays_others() {
     let (status, answer) = refused.expect("the agent lives");
     assert_eq!((status, &answer["error"]["code"]), (507, &"store_failed".into()), "{answer}");
     assert!(counter(&red, "annulus_mesh_store_failed_total").unwrap() > 0);
-    // MF-19: what is in transit goes on, saved or not.
+    // MF-19: messages in transit are forwarded, saved or not.
     for number in 0..5u8 {
         let message = one.message(&two.nid, &[number; 100_000]);
         from.write(&message);

@@ -149,7 +149,7 @@ fn the_next_closest_owns_the_keys_of_a_killed_agent() {
     }
 }
 
-/// A node that is bound to every address is in the ring with the one that it says.
+/// A node that is bound to every address is in the ring with the one that it advertises.
 #[test]
 fn a_node_on_all_addresses_is_reached_where_it_says() {
     let ip = own_ip();

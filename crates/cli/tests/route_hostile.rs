@@ -50,7 +50,7 @@ fn counter(agent: &Agent, name: &str) -> u64 {
     value.and_then(|value| value.parse::<f64>().ok()).map_or(0, |value| value as u64)
 }
 
-/// Sends a message through an agent: the status and what it says.
+/// Sends a message through an agent; returns the status and the body.
 fn send(agent: &Agent, key: &str) -> (u16, Value) {
     let body = format!("{{\"key\":\"{key}\",\"payload_base64\":\"aGk=\"}}");
     let (status, text) = agent.request("POST", "/v1/messages", &["Content-Type: application/json"], &body);
@@ -64,7 +64,7 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// Connects from `ip` and says that it is `contact`.
+    /// Connects from `ip` and claims to be `contact`.
     fn handshake(ip: IpAddr, contact: Contact, to: IpAddr) -> Self {
         let IpAddr::V4(from) = ip else { panic!("tests use IPv4") };
         let stream = dial(from, SocketAddr::new(to, PORT)).expect("the agent listens");
@@ -209,7 +209,7 @@ fn a_node_that_never_acks_and_never_reads_is_routed_around() {
     let (one, other) = pair();
     let ip = own_ip();
     let own = contact(ip, 1 << 127 | 1);
-    // It answers probes, so it lives; it takes messages and says nothing to them.
+    // It answers probes, so it is alive; it takes messages and never acknowledges them.
     answer_probes(own);
     let mut silent = Stranger::handshake(ip, own, one.ip);
     silent.announce(Vec::new());

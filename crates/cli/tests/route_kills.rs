@@ -1,5 +1,5 @@
 //! Messages while agents are killed and start again: none is delivered twice or at a wrong node, and every sender learns
-//! what became of its message.
+//! the outcome of its message.
 
 mod common;
 

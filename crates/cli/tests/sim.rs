@@ -1,4 +1,4 @@
-//! `annulus sim` through the real program: what it prints, what it returns, and that a failure repeats.
+//! `annulus sim` through the real program: its output, its exit codes, and that a failure repeats.
 
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails like a test")]
 
@@ -240,7 +240,7 @@ fn variations_are_compared_in_one_table_and_one_plot() {
     let table = String::from_utf8_lossy(&output.stdout);
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).collect();
     assert!(output.status.success() && rows.len() == 9, "{output:?}");
-    // Everybody knew of the crash, near and far, and something went over the slow ways.
+    // All nodes learnt of the crash, near and far, and some packets took the slow paths.
     let cells = |row: &str| -> Vec<f64> {
         row.split('|').skip(2).filter_map(|cell| cell.trim().parse().ok()).collect()
     };

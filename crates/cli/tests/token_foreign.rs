@@ -1,4 +1,4 @@
-//! A ring of our agents and a node that shares no code with them: what others who read the same document will find.
+//! A ring of our agents and a node that shares no code with them, written from the same document.
 
 mod common;
 
@@ -55,7 +55,7 @@ fn a_foreign_node_takes_its_turns_in_our_ring() {
         let nodes = own["nodes"].as_array().unwrap();
         let entry = nodes.iter().find(|node| node["host_id"] == foreign.host_id).unwrap();
         assert_eq!(entry["addr"], format!("{}:{}", foreign.ip, foreign.port()));
-        // We drop what we do not know; the counts are there all the same, theirs too.
+        // The foreign node drops unknown fields; the counts are there all the same, theirs too.
         assert!(own["data"]["counts"][own["host_id"].to_string()].as_u64() > Some(5), "{own}");
     }
 }
@@ -86,7 +86,7 @@ fn a_foreign_node_that_dies_holding_the_token_or_refuses_it_does_not_stop_the_ri
     wait_until("we sit out", || agents.iter().find_map(sits_out));
 }
 
-/// How an object stream begins, and what may follow: no length, and bytes that end nothing.
+/// The beginning of an object stream, and random bytes behind it: no length, and no end mark.
 fn object_stream(number: u8) -> Vec<u8> {
     [&b"\xac\xed\x00\x05"[..], &[number; 300], b"\xff\0{"].concat()
 }

@@ -40,7 +40,7 @@ fn v4(ip: IpAddr) -> Ipv4Addr {
     ip
 }
 
-/// Says something on a stream of its own, ends it, and waits for the end of the other side.
+/// Sends bytes on a stream of its own, ends it, and waits for the end of the other side.
 fn say(from: Ipv4Addr, to: SocketAddr, pieces: &[&[u8]]) -> Vec<u8> {
     let mut stream = dial(from, to).expect("it listens");
     let mut heard = Vec::new();
@@ -128,7 +128,7 @@ fn jf_20_a_stream_of_single_bytes_is_ended_and_delays_no_pass() {
     let mut slow = dial(v4(own_ip()), tcp).unwrap();
     let mut said = TP1.iter().cycle();
     keeps_turning(&agents, 20, || {
-        // Once it is ended, what is written is lost.
+        // After the end of the stream, written bytes are lost.
         let _ = slow.write_all(&[*said.next().expect("it has no end")][..1]);
         common::pause(Duration::from_millis(100));
     });
@@ -137,7 +137,7 @@ fn jf_20_a_stream_of_single_bytes_is_ended_and_delays_no_pass() {
             || metric(&agents[0], "annulus_token_malformed_total") > 0;
         ended.then_some(())
     });
-    // A candidate that never answers, and one that says what is no answer, byte by byte.
+    // A candidate that never answers, and one that sends an invalid answer, byte by byte.
     let candidate = Foreign::new(own_ip(), udp.port(), 99);
     candidate.ask();
     candidate.tcp.set_nonblocking(true).unwrap();

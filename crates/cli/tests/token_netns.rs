@@ -30,7 +30,7 @@ fn must(args: &str) {
 }
 
 impl Lab {
-    /// Whether this machine lets us build one; says why not.
+    /// Whether this machine allows one; prints the reason if not.
     fn possible() -> bool {
         let probe = format!("anp{}", std::process::id());
         let possible = ip(&format!("netns add {probe}"))
@@ -142,7 +142,7 @@ fn counts(token: &Value) -> Vec<(String, u64)> {
     counts.map(|(host, count)| (host, count.as_u64().unwrap_or_default())).collect()
 }
 
-/// Waits until these nodes have one token and one list with `listed` hosts, and everybody's count grows.
+/// Waits until these nodes have one token and one list with `listed` hosts, and every count grows.
 fn wait_for_one(lab: &Lab, nodes: &[usize], listed: usize, what: &str) {
     let all = || -> Option<Vec<Value>> { nodes.iter().map(|node| lab.token(*node)).collect() };
     let before = wait_until(what, all);
@@ -161,7 +161,7 @@ fn wait_for_one(lab: &Lab, nodes: &[usize], listed: usize, what: &str) {
     });
 }
 
-/// Holds that nothing of what was passed on is lost.
+/// Checks that no count that was passed on is lost.
 fn assert_preserved(before: &[(String, u64)], now: &Value, when: &str) {
     let now = counts(now);
     for (host, count) in before {
@@ -215,7 +215,7 @@ fn five_agents_on_a_bridge_survive_kills_and_a_cut() {
     }
 
     // The cable is pulled: two rings, each with a token, both at work for longer than renew_timeout.
-    // The graph keeps the newest steps only: what counts is a restore that was not there, not how many there are.
+    // The graph keeps the newest steps only, so this looks for a new restore and does not count them.
     let restores = |node: usize| -> HashSet<String> {
         lab.print(node, &["token", "graph"])
             .lines()

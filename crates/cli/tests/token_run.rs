@@ -20,7 +20,7 @@ fn signal(child: &Child, name: &str) {
     assert!(status.expect("kill runs").success());
 }
 
-/// A command that writes down who it is, starts another, and would run for ever.
+/// A command that writes its process id, starts another, and would run for ever.
 fn endless(dir: &Path) -> (String, PathBuf) {
     let file = dir.join("pids");
     (format!("sleep 600 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", file.display()), file)
@@ -32,7 +32,7 @@ fn pids(file: &Path) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether a process still runs; what waits to be buried does not.
+/// Whether a process still runs; a zombie does not.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')

@@ -1,4 +1,4 @@
-//! Agents that are paused while they hold the token, values that wait for it, and what is said about clones.
+//! Agents that are paused while they hold the token, values that wait for it, and reports of clones.
 
 mod common;
 
@@ -83,7 +83,7 @@ fn a_value_is_set_when_the_token_has_it_and_not_before() {
     assert_eq!(annulus(&set).output().unwrap().status.code(), Some(1));
     assert_eq!(release(agent, first), 200);
     agent.stdout(&["token", "set", "colour", "red"]);
-    // As soon as it is answered it is there; what was taken back is not.
+    // As soon as it is answered the value is there; a value that was withdrawn is not.
     assert_eq!(agent.stdout(&["token", "get"]), "colour = \"red\"\n");
     agent.stdout(&["token", "set", "size", "123456789012345678901234567890"]);
     assert_eq!(agent.stdout(&["token", "get", "size"]), "123456789012345678901234567890\n");

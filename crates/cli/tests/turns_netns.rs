@@ -2,7 +2,7 @@
 //! holder is stopped, cut off and killed (TUF-15). It needs root and `ip`; without them it prints that and passes, except
 //! under CI, where that is a failure.
 //!
-//! Every command appends lines with its fence to one file. A line with a fence below one that stands before it is an
+//! Every command appends lines with its fence to one file. A line with a lower fence than an earlier line is an
 //! overlap: a command of an earlier turn still ran.
 
 mod common;
@@ -50,7 +50,7 @@ struct Lab {
 }
 
 impl Lab {
-    /// Whether this machine lets us build one; says why not.
+    /// Whether this machine allows one; prints the reason if not.
     fn possible(test: &str) -> bool {
         let probe = format!("atp{test}{}", std::process::id());
         let possible =
@@ -152,14 +152,14 @@ impl Lab {
         .collect()
     }
 
-    /// Stops processes for so long.
+    /// Stops processes for this time.
     fn stop(&self, pids: &[u32], time: Duration) {
         pids.iter().for_each(|pid| signal(*pid, "STOP"));
         pause(time);
         pids.iter().for_each(|pid| signal(*pid, "CONT"));
     }
 
-    /// Cuts a node off for so long.
+    /// Cuts a node off for this time.
     fn cut(&self, node: usize, time: Duration) {
         must(&format!("-n {}s link set port{node} down", self.tag));
         pause(time);

@@ -76,7 +76,7 @@ impl<M: Machine> App<M> {
     /// The next command; `None` arms the signal, or waits until one of the many before it has its reply.
     pub(crate) fn poll_command(&mut self) -> Option<(RequestId, M::Command)> {
         if self.requests.len() >= self.requests_max {
-            // Some who asked may not wait any more.
+            // Some callers may have dropped their replies.
             self.requests.retain(|_, asker| !asker.is_closed());
             if self.requests.len() >= self.requests_max {
                 return None;
@@ -97,7 +97,7 @@ impl<M: Machine> App<M> {
         Some((request, ask.command))
     }
 
-    /// The next who asks for counters; `None` arms the control signal.
+    /// The next request for counters; `None` arms the control signal.
     pub(crate) fn poll_counters(&mut self) -> Option<oneshot::Sender<Counters>> {
         match self.counters.poll_recv(&mut self.control.context()) {
             Poll::Ready(asks) => asks,

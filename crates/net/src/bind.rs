@@ -15,7 +15,7 @@ const BACKLOG: i32 = 1024;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT_BYTES_MAX: u32 = 512 * 1024;
 
-/// The longest wait of a kernel before it sends again what was not acknowledged (CU-20). By default it waits up to two
+/// The longest retransmission timeout of a kernel (CU-20). By default it waits up to two
 /// minutes: a stream that was cut off for half a minute would be silent for another half after the cut.
 #[cfg(target_os = "linux")]
 const RTO_MAX: std::time::Duration = std::time::Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(crate) fn unicast(address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// A socket that receives what is sent to a broadcast address, beside other processes of this machine.
+/// A socket that receives datagrams to a broadcast address, beside other processes of this machine.
 ///
 /// JA-22: SO_REUSEADDR lets them share the port, and the system gives each of them a copy. SO_REUSEPORT would let
 /// them share it too, but would also spread datagrams over them where it can.

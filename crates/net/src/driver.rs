@@ -53,7 +53,7 @@ pub struct Driver<M: Machine> {
     pub(crate) stop_by: Option<Instant>,
     /// Sources that must wait until everything is loaded.
     pub(crate) held: Vec<Token>,
-    /// Whether what was written in the last turn has not gone out yet.
+    /// Whether bytes written in the last turn have not gone out yet.
     pub(crate) is_late: bool,
     tokens: Vec<Token>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct World {
 /// Opening the store may block for a moment, longer if it has to be repaired after a crash.
 ///
 /// # Errors
-/// If the machine cannot be given what it declared.
+/// If a declared endpoint or store cannot be opened.
 ///
 /// # Panics
 /// Outside a tokio runtime with I/O and time enabled.
@@ -112,7 +112,7 @@ impl<M: Machine> Driver<M> {
     /// polled.
     ///
     /// # Errors
-    /// If the machine cannot be given what it declared.
+    /// If a declared endpoint or store cannot be opened.
     ///
     /// # Panics
     /// Outside a tokio runtime with I/O and time enabled.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a machine could not be given what it declared.
+/// The reason why a declared endpoint or store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The port is taken.

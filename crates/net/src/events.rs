@@ -1,4 +1,4 @@
-//! Events on their way to the application: a bounded queue for each who listens.
+//! Events on their way to the application: a bounded queue for each subscriber.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use crate::counters::DriverCounters;
 
 /// A subscription to a machine's events, made by [`crate::Handle::events`].
 ///
-/// It has a bounded queue of its own. A subscriber that reads too slowly misses what does not fit, and
-/// [`Events::missed`] counts it; neither the machine nor other subscribers wait for it. A subscription by
+/// It has a bounded queue of its own. A subscriber that reads too slowly misses events, and [`Events::missed`] counts
+/// them; neither the machine nor other subscribers wait for it. A subscription by
 /// [`crate::Handle::every_event_where`] misses nothing.
 #[derive(Debug)]
 pub struct Events<M: Machine> {
@@ -94,7 +94,7 @@ impl<M: Machine> Events<M> {
     }
 }
 
-/// Everyone who listens to one machine.
+/// All subscribers of one machine.
 #[derive(Debug)]
 pub(crate) struct Subscribers<M: Machine> {
     list: Mutex<Option<Vec<Subscriber<M>>>>,
@@ -127,7 +127,7 @@ impl<M: Machine> Subscribers<M> {
         self.add(Sender::Bounded(sender), Receiver::Bounded(queue), wanted)
     }
 
-    /// One more, who misses none of the events that it wants.
+    /// Adds a subscriber that misses none of the events that it wants.
     pub(crate) fn subscribe_to_every(&self, wanted: Wanted<M>) -> Events<M> {
         let (sender, queue) = mpsc::unbounded_channel();
         self.add(Sender::Every(sender), Receiver::Every(queue), Some(wanted))

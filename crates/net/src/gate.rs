@@ -14,7 +14,7 @@ use crate::ready::Signal;
 
 /// The faults of one driver. It is given to the driver in [`crate::Options::gate`]; clones control the same driver.
 ///
-/// A stream whose peer is cut off goes on where it was when the peer is let in again. Before that, it ends as
+/// A stream to a peer behind a cut resumes where it was when the cut ends. Before that, it ends as
 /// `TimedOut` if it is watched and the time of its watch is over.
 #[derive(Clone, Debug, Default)]
 pub struct Gate {

@@ -14,7 +14,7 @@ use crate::ready::Signal;
 
 /// A running machine: give it commands, subscribe to its events, read its counters, stop it.
 ///
-/// Handles are cheap to clone. When the last is dropped the machine is stopped, in good order.
+/// Handles are cheap to clone. When the last is dropped the machine stops as by [`Handle::stop`].
 pub struct Handle<M: Machine> {
     commands: mpsc::Sender<Ask<M>>,
     counters: mpsc::Sender<oneshot::Sender<Counters>>,
@@ -110,7 +110,7 @@ impl<M: Machine> Handle<M> {
         self.ended().await
     }
 
-    /// Stops the machine in good order and does not wait for its end.
+    /// Requests a stop and does not wait for the end.
     pub fn begin_stop(&self) {
         self.alive.0.make(Wish::STOP);
     }
@@ -137,7 +137,7 @@ impl<M: Machine> Handle<M> {
         }
     }
 
-    /// Has the driver look whom it kept waiting.
+    /// Makes the driver check its waiting commands again.
     pub(crate) fn raise_commands(&self) {
         self.shared.commands.raise();
     }
@@ -223,7 +223,7 @@ impl<M: Machine> Drop for Pending<M> {
     }
 }
 
-/// A command on its way, and who gave it.
+/// A command on its way, and the channel for its reply.
 pub(crate) struct Ask<M: Machine> {
     pub(crate) command: M::Command,
     pub(crate) asker: Asker<M::Reply>,
@@ -240,9 +240,9 @@ impl<M: Machine> Room<'_, M> {
 
 /// Where a reply goes.
 pub(crate) enum Asker<R> {
-    /// To one who waits for it.
+    /// A caller that waits for this reply.
     One(oneshot::Sender<R>),
-    /// To one who waits for many.
+    /// A lane, which waits for many replies.
     Lane(Due<R>),
 }
 

@@ -9,7 +9,8 @@ use annulus_core::Machine;
 
 use crate::handle::{Asker, Handle, Stopped, TryCommandError};
 
-/// A lane of commands, made by [`Handle::lane`]: for who keeps many under way and needs no task for each.
+/// A lane of commands, made by [`Handle::lane`]: for a program that keeps many commands under way without a task for
+/// each.
 ///
 /// ```no_run
 /// # use annulus_core::Machine;

@@ -1,7 +1,7 @@
 //! Machines on real sockets and a real disk: the tokio driver.
 //!
 //! [`spawn`] runs any [`annulus_core::Machine`] on a task of its own and returns a [`Handle`]. The handle gives commands and
-//! gets replies; [`Events`] come out, [`Counters`] can be read, and [`Handle::stop`] stops the machine in good order. The
+//! gets replies; [`Events`] come out, [`Counters`] can be read, and [`Handle::stop`] stops the machine. The
 //! machine is the same as in the simulator. The promises of a driver are in `annulus_core`'s `machine.rs`, `stream.rs` and
 //! `store.rs`.
 //!

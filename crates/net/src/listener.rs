@@ -1,4 +1,4 @@
-//! A listener: who comes in, and who does not.
+//! A listener: accepts connections up to its limits.
 
 use std::io;
 use std::net::SocketAddr;

@@ -7,18 +7,18 @@ use annulus_core::KeepAlive;
 use crate::gate::Gate;
 use crate::store::Store;
 
-/// The limits of a driver. Every queue has one, and a counter of what was shed at it.
+/// The limits of a driver. Every queue has a limit, and a counter of dropped items.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where the store is.
     pub store: Store,
     /// How long a graceful stop may take.
     pub grace: Duration,
-    /// Commands that may wait; who gives one more waits too.
+    /// The most commands that wait; the caller of a further one waits too.
     pub commands_max: usize,
     /// The most commands without a reply; the driver takes no further one until one of them has its reply.
     pub requests_max: usize,
-    /// Unread events of one subscriber; it misses what comes beyond.
+    /// The most unread events of one subscriber; it misses further ones.
     pub events_max: usize,
     /// Datagrams of one socket that wait for the system to take them; more are shed.
     pub datagrams_max: usize,

@@ -179,7 +179,7 @@ impl Port {
 /// The result of an attempt to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receipt {
-    /// A datagram of so many bytes, and who sent it.
+    /// A datagram: its length and its sender.
     Datagram(usize, SocketAddr),
     /// None is there.
     Nothing,

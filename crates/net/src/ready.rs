@@ -3,7 +3,7 @@
 //! A driver owns thousands of sources (sockets, listeners, streams) but is one task with one waker. Polling all of
 //! them whenever one stirs would make a busy node with many idle streams slow. Instead every source is polled with
 //! a waker of its own, a [`Signal`], which puts the source's [`Token`] on a list and then wakes the task. The task
-//! serves what is on the list and nothing else.
+//! serves only the sources on the list.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

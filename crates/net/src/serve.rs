@@ -1,4 +1,4 @@
-//! One turn of a driver: every source on the list gets its share, then what came of it is reported.
+//! One turn of a driver: it serves every source on the list, then reports the results.
 
 use std::task::Poll;
 

@@ -1,6 +1,6 @@
 //! Without the feature `tracing` nothing is logged. The crate then has the macros of that name itself, and they do nothing.
 
-/// Does nothing with what would be logged.
+/// Ignores the log line.
 macro_rules! silent {
     ($($field:tt)*) => {{}};
 }

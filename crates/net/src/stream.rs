@@ -40,7 +40,7 @@ pub(crate) struct Stream {
     pub(crate) reporting: bool,
     /// Whether it is on the list of streams to be flushed at the end of the turn.
     pub(crate) gathering: bool,
-    /// Whether it is on the list of streams whose kernel is to be looked at.
+    /// Whether it is on the list of streams whose `TCP_INFO` is due.
     pub(crate) looking: bool,
     /// The other end.
     peer: IpAddr,
@@ -88,7 +88,7 @@ enum Reading {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fin {
     Open,
-    /// Behind what waits.
+    /// Requested; it follows the queued bytes.
     Asked,
     /// The kernel has it; not yet reported.
     Taken,
@@ -181,7 +181,7 @@ impl Stream {
         Some(self.held? + self.watched.as_ref()?.watch().dead_after?)
     }
 
-    /// Goes on connecting: `Ready` with our end once it stands, with `None` if it never will.
+    /// Continues connecting: `Ready` with our end once it is established, with `None` if it failed.
     pub(crate) fn poll_connect(&mut self, tune: impl FnOnce(&TcpStream)) -> Poll<Option<SocketAddr>> {
         if self.held.is_some() {
             return Poll::Pending;
@@ -218,7 +218,7 @@ impl Stream {
         let _ = bind::probe(&**socket, wanted);
     }
 
-    /// Looks at what the kernel knows of it.
+    /// Reads its `TCP_INFO`.
     pub(crate) fn look(&mut self, now: Instant) {
         if self.held.is_some() {
             if self.dead_at().is_some_and(|at| at <= now) && self.closed.is_none() {
@@ -312,7 +312,7 @@ impl Stream {
         self.closed = Some(CloseReason::Overrun);
     }
 
-    /// Ends our direction, behind what waits.
+    /// Ends our direction, behind the queued bytes.
     pub(crate) fn finish(&mut self) {
         if self.fin == Fin::Open {
             self.fin = Fin::Asked;
@@ -320,7 +320,7 @@ impl Stream {
         }
     }
 
-    /// Writes what waits, and the FIN behind it, as far as the kernel takes it.
+    /// Writes the queued bytes and the FIN behind them, as far as the kernel takes them.
     pub(crate) fn flush(&mut self) {
         if self.held.is_some() {
             return;

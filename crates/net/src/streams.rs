@@ -22,7 +22,8 @@ pub(crate) struct Streams {
     reports: VecDeque<(usize, StreamId)>,
     /// Those to which something was written in this turn.
     written: Vec<(usize, StreamId)>,
-    /// When to look at the kernel of which watched stream, the earliest first; each stream is there once at most.
+    /// The times of the next `TCP_INFO` reads of watched streams, the earliest first; each stream is there once at
+    /// most.
     looks: BinaryHeap<Reverse<(Instant, usize, StreamId)>>,
     accepted: u64,
 }
@@ -55,7 +56,7 @@ impl Streams {
         self.note(slot);
     }
 
-    /// Does something to the stream of this name, if it lives, and notes what it has to report.
+    /// Acts on the stream of this id, if it is open, and notes its pending reports.
     pub(crate) fn with(&mut self, id: StreamId, act: impl FnOnce(&mut Stream)) {
         if let Some(&slot) = self.names.get(&id) {
             let stream = &mut self.slots[slot];
@@ -73,7 +74,7 @@ impl Streams {
         !self.written.is_empty()
     }
 
-    /// Hands to the system what was written in this turn.
+    /// Writes the bytes of this turn to the kernel.
     pub(crate) fn flush(&mut self) {
         let mut written = std::mem::take(&mut self.written);
         for (slot, id) in written.drain(..) {
@@ -124,7 +125,7 @@ impl Streams {
         }
     }
 
-    /// Looks at the kernels of all watched streams whose time has come.
+    /// Reads `TCP_INFO` of all watched streams that are due.
     pub(crate) fn look(&mut self, now: Instant) {
         while let Some(&Reverse((at, slot, id))) = self.looks.peek().filter(|Reverse((at, ..))| *at <= now) {
             self.looks.pop();

@@ -23,7 +23,7 @@ pub(crate) fn seen(socket: &TcpStream, is_opened: bool) -> Option<annulus_core::
 
     let info = annulus_sys::tcp_info(socket.as_fd()).ok()?;
     Some(annulus_core::Seen {
-        // The SYN of who opened counts as a byte.
+        // The SYN of the opener counts as a byte.
         acknowledged: info.bytes_acked.saturating_sub(u64::from(is_opened)),
         silent_for: info.last_ack_received,
         in_flight: info.segments_in_flight > 0,

@@ -41,7 +41,7 @@ pub enum MeshError {
     /// There is no such file, or not all of it.
     #[error("there is no such file here, or it is not whole yet")]
     NoSuchFile,
-    /// The bytes are no longer what they were.
+    /// The bytes have changed.
     #[error("the bytes are not those that were offered: offer the file again")]
     Changed,
     /// Nothing more can become known of the message.

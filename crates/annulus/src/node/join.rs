@@ -202,7 +202,7 @@ async fn observe(handle: Handle<Node>, mut events: Events<Node>, progress: watch
     }
 }
 
-/// Looks up host names and joins through what they name, until a member answers.
+/// Resolves host names and joins through their addresses, until a member answers.
 async fn look_up(handle: Handle<Node>, hosts: Vec<String>, mut progress: watch::Receiver<Progress>) {
     loop {
         let mut addrs = Vec::new();

@@ -1,4 +1,4 @@
-//! The agent as the application of `route`: it gives every message that arrives to the mailbox, and says what became of it.
+//! The agent as the application of `route`: it gives every message that arrives to the mailbox, and settles it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ pub(super) fn arrivals(node: &Handle<Node>) -> Events<Node> {
     })
 }
 
-/// Keeps what arrives until the node ends.
+/// Stores arriving messages until the node ends.
 pub(super) async fn run(api: Api, mut arrivals: Events<Node>) {
     while let Some(first) = arrivals.next().await {
         let mut events = vec![first];

@@ -1,4 +1,4 @@
-//! How route comes into its ring: for the log, and for clients whose messages cannot go anywhere before.
+//! The join of route: its progress for the log, and for clients whose messages wait for it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::http::ApiError;
 use crate::config::Settings;
 
-/// Members name the ways in, and the first of them bootstraps the ring after it has tried the others: so many failures are no
-/// trouble yet.
+/// `members` names the seeds, and the first member bootstraps the ring after it has tried the others: so many failures
+/// are normal.
 const MEMBERS_TRIES: u32 = 4;
 
 /// How the join goes.

@@ -94,7 +94,7 @@ impl Journal {
         self.bell.subscribe()
     }
 
-    /// Where a client begins that wants only what comes from now on.
+    /// The start position of a client that wants only new events.
     pub(crate) fn end(&self) -> Position {
         let seq = self.lines.lock().unwrap_or_else(PoisonError::into_inner).last;
         Position { start: self.start, seq }

@@ -7,7 +7,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::config::Settings;
 
-/// Starts logging as configured. `RUST_LOG`, if set, says in detail which lines.
+/// Starts logging as configured. `RUST_LOG`, if set, selects lines in detail.
 pub(crate) fn start(settings: &Settings) {
     let level = settings.text("log.level").unwrap_or("info");
     let wanted = std::env::var("RUST_LOG").unwrap_or_else(|_| level.to_owned());

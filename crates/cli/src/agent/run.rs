@@ -1,4 +1,4 @@
-//! One life of an agent: open, bind, serve, and leave in good order.
+//! One run of an agent: open, bind, serve, and leave.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

@@ -276,7 +276,7 @@ fn route(settings: &Settings, node: Builder) -> anyhow::Result<Builder> {
     let named = settings.words("route.apps").map(AppName::new);
     let named: Vec<AppName> = named.collect::<Result<_, _>>().map_err(|error| usage(error.to_string()))?;
     let bind = SocketAddr::new(settings.ip("node.bind"), settings.number("route.port"));
-    // Where members says that this node is, its route is too.
+    // The advertised IP address of members is also that of route.
     let elsewhere =
         settings.addrs("members.advertise").first().map(|at| SocketAddr::new(at.ip(), bind.port()));
     let elsewhere = elsewhere.filter(|_| bind.ip().is_unspecified() && runs(settings, MEMBERS));

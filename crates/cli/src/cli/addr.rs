@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::UsageError;
 
-/// All addresses that these mean: a name may stand for several.
+/// Resolves these to addresses: a name may have several.
 pub(super) fn look_up(texts: &[String]) -> Result<Vec<SocketAddr>, UsageError> {
     let mut addrs = Vec::new();
     for text in texts {

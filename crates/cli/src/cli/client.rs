@@ -152,7 +152,7 @@ impl Client {
             .header("Content-Type", "application/json")
     }
 
-    /// The text that the agent answers to a GET, and what is read in it.
+    /// The text of the answer to a GET, and its parsed form.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<(String, T)> {
         let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
         let text = self.answer(request.call())?;
@@ -197,7 +197,7 @@ impl Client {
     }
 }
 
-/// A text as it may stand in a query.
+/// A text, escaped for a query.
 pub(crate) fn escaped(text: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     text.bytes()
@@ -205,12 +205,12 @@ pub(crate) fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// Whether the agent said no with this code.
+/// Whether the agent answered this error code.
 pub(crate) fn is_refused(error: &anyhow::Error, code: &str) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == code)
 }
 
-/// The agent said no.
+/// An error that the agent answered.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}: {hint}")]
 struct Refused {

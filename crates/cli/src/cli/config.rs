@@ -1,4 +1,4 @@
-//! `annulus config`: shows what is in force, and writes a file to start from.
+//! `annulus config`: shows the settings in force, and writes a commented file.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};

@@ -67,7 +67,7 @@ fn decode(protocol: Protocol, bytes: &[u8]) -> anyhow::Result<Value> {
     }
 }
 
-/// A message of any version: one that a node would drop is shown as if it were of ours, and said to be dropped.
+/// A message of any version: one of another version is shown as if it were of ours, and marked as dropped.
 fn jitterbug_message(bytes: &[u8]) -> anyhow::Result<Value> {
     let mut ours = bytes.to_vec();
     let mut version = jitterbug::VERSION;

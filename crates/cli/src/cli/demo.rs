@@ -17,7 +17,7 @@ use super::output::Output;
 use crate::agent::{self, http};
 use crate::demo::{self, Cluster, Screen, Script, Wish};
 
-/// The time between two looks at what happened.
+/// The interval between two redraws.
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Run a group of real nodes on loopback addresses, with a page to watch and to break them.

@@ -180,7 +180,7 @@ fn guard(
     }
 }
 
-/// Does what the client says; whether that is to kill the command.
+/// Handles a frame of the client; returns whether it is to kill the command.
 fn heed(frame: &[u8; FRAME_BYTES], keeping: &mut Keeping, running: &Running) -> bool {
     let number = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().unwrap_or_default());
     match frame[0] {

@@ -1,4 +1,4 @@
-//! `annulus info`: who the agent is.
+//! `annulus info`: the identity of the agent.
 
 use super::client::Client;
 use super::output::Output;

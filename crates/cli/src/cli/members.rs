@@ -110,7 +110,7 @@ fn row(member: &Value) -> Vec<String> {
     let tags = member["tags"].as_object().into_iter().flatten();
     let tags: Vec<String> =
         tags.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    // Names and tags are what others say of themselves.
+    // Names and tags are foreign text.
     vec![
         plain(&text("name")).into(),
         text("id").chars().take(8).collect(),

@@ -1,4 +1,4 @@
-//! `annulus mesh`: messages that reach people who are away.
+//! `annulus mesh`: messages to nodes that may be offline.
 
 mod book;
 mod boxes;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::output::{Output, plain};
 
-/// Send messages, read them, and see who carries them.
+/// Send and read messages, and show the state of the mesh.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh status

@@ -107,7 +107,7 @@ fn is_broken_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Shows help and versions as clap has them, and says in one line what is wrong with a call.
+/// Prints help and versions as clap has them, and usage errors in one line.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.exit_code() == 0
         || error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand

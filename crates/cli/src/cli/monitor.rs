@@ -139,7 +139,7 @@ impl Names {
                 let values: Vec<_> = values.iter().map(|value| self.shown(key, value)).collect();
                 format!("[{}]", values.join(", "))
             }
-            // A contact: what counts is who it is.
+            // A contact is shown by its id.
             Value::Object(fields) if fields.contains_key("id") => self.shown("id", &fields["id"]),
             other => other.to_string(),
         }

@@ -39,7 +39,7 @@ impl Output {
         self.line(plain_json(&value.to_string()));
     }
 
-    /// Says that something is done: to programs what the agent said, to people a sentence.
+    /// Prints the result: the agent's answer with `--json`, else a sentence.
     pub(crate) fn done(&self, answer: &Value, sentence: &str) {
         if self.json {
             self.json(answer);
@@ -89,7 +89,7 @@ pub(crate) fn plain_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Whether a character changes what a terminal shows beside it.
+/// Whether a character can change other output of a terminal.
 fn harms(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

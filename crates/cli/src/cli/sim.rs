@@ -1,4 +1,4 @@
-//! `annulus sim`: runs a scenario in the simulator. One file for each scenario, and one for what they share.
+//! `annulus sim`: runs a scenario in the simulator. One file for each scenario, and one for their common flags.
 
 mod common;
 mod members;

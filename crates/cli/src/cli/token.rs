@@ -1,4 +1,4 @@
-//! `annulus token`: whose turn it is, and taking it.
+//! `annulus token`: the state of the ring, and turns of it.
 
 #[cfg(target_os = "linux")]
 mod die_with;
@@ -292,7 +292,7 @@ fn graph(dot: bool, client: &Client, output: &Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line of what this node saw happen to the token.
+/// One line of the token's history at this node.
 fn logged(entry: &Value) -> String {
     let when = entry["wall"].as_u64().map(|micros| std::time::UNIX_EPOCH + Duration::from_micros(micros));
     let when = when.map(|when| humantime::format_rfc3339_millis(when).to_string()).unwrap_or_default();

@@ -66,7 +66,7 @@ pub(crate) fn template() -> String {
     text
 }
 
-/// A value as it stands in the file.
+/// A value in the syntax of the file.
 pub(super) fn written(key: &Key, value: &str) -> String {
     if key.kind.is_list() {
         let quoted: Vec<String> = items(value).map(|item| format!("{item:?}")).collect();

@@ -1,4 +1,4 @@
-//! A key: its name, what its values look like, its default, and the sentence that explains it.
+//! A key: its name, the kind of its values, its default, and a sentence that explains it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// The form of a value.
     pub(crate) kind: Kind,
-    /// The value if nobody sets one; empty is "not set".
+    /// The default value; empty is "not set".
     pub(crate) default: &'static str,
     /// Its purpose, in one sentence.
     pub(crate) help: &'static str,
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Holds that `value` is one of this kind, or says what is wrong with it.
+    /// Checks that `value` is one of this kind; the error says how to write it.
     pub(crate) fn check(self, value: &str) -> Result<(), String> {
         match self {
             Self::Text => Ok(()),

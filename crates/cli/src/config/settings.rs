@@ -13,7 +13,7 @@ use super::keys::KEYS;
 /// Where a value came from; the later ones are stronger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// The configuration file.
     File(PathBuf),

@@ -20,7 +20,7 @@ use crate::page::Look;
 
 /// The events that a page can resume from.
 const EVENTS_KEPT: usize = 4096;
-/// How long the nodes may take to find each other before the demo goes on anyhow.
+/// The longest wait for the nodes to find each other at the start.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long the next turn may take to come.
 const TURN_WITHIN: Duration = Duration::from_secs(10);
@@ -175,7 +175,7 @@ impl Cluster {
         self.tell(What::Healed);
     }
 
-    /// Stops all nodes in good order.
+    /// Stops all nodes.
     pub(crate) async fn stop(&self) {
         self.heal();
         futures_util::future::join_all(self.members.iter().map(Member::stop)).await;
@@ -202,7 +202,7 @@ impl Cluster {
         !lock(&self.side).is_empty()
     }
 
-    /// Notes what the demo did.
+    /// Records an act of the demo.
     pub(super) fn tell(&self, what: What) {
         lock(&self.digest).on_demo(&what);
         self.journal.push_of("demo", now_micros(), &DemoEvent::from(what));
@@ -279,7 +279,7 @@ pub(crate) struct Row {
     pub(crate) state: &'static str,
 }
 
-/// Writes down the events of one life of a node.
+/// Records the events of one run of a node.
 async fn note_events(cluster: Arc<Cluster>, name: String, mut events: Events<Node>) {
     while let Some(event) = events.next().await {
         lock(&cluster.digest).on_event(&name, &event.event);

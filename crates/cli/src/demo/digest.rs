@@ -1,4 +1,4 @@
-//! The events of all nodes as few lines for people: what many nodes see is one line.
+//! The events of all nodes as few lines for people: one line for an event that many nodes see.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -15,11 +15,11 @@ const LINES_MAX: usize = 200;
 /// The messages that are shown.
 const MESSAGES_MAX: usize = 4;
 
-/// The state behind the lines, and the lines that nobody took yet.
+/// The state behind the lines, and the pending lines.
 pub(super) struct Digest {
     /// Names by ring id.
     names: BTreeMap<String, String>,
-    /// Subjects that are suspected or dead, and who says so.
+    /// Suspected or dead nodes, with the nodes that report it.
     suspected: BTreeMap<Id, BTreeSet<String>>,
     dead: BTreeMap<Id, BTreeSet<String>>,
     /// When which node was killed.

@@ -29,7 +29,7 @@ pub(super) enum What {
     Revived { id: String },
     /// A node is not polled any more.
     Suspended { id: String },
-    /// A node goes on.
+    /// A node was resumed.
     Resumed { id: String },
     /// The nodes of one side reach none of the other.
     Cut { side: Vec<String> },

@@ -129,7 +129,7 @@ struct Routed {
     ms: f64,
 }
 
-/// Asks for the path to the owner, which takes the way of a message, and then sends the message.
+/// Queries the path to the owner, over the path of a message, and then sends the message.
 async fn route(api: &Api, key: &str, text: &str) -> Result<Routed, String> {
     let id = key.parse().unwrap_or_else(|_| Id::from_text(key));
     let trace = PartCommand::Route(pastry::Command::Trace { key: id });
@@ -233,7 +233,7 @@ async fn one_letter(cluster: Arc<Cluster>, number: usize) {
     }
 }
 
-/// Reads what arrived, so that there is room for more.
+/// Marks arrived messages as read, so that there is room for more.
 async fn tidy_up(cluster: Arc<Cluster>) {
     for api in cluster.members.iter().filter_map(Member::awake) {
         let mut ids = Vec::new();

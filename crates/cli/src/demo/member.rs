@@ -1,4 +1,4 @@
-//! One node of the demo: who it is, and its life, if it has one.
+//! One node of the demo: its identity, and its process state.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::agent::http::Api;
 use crate::agent::{Agent, services};
 use crate::config::{Layers, Settings};
 
-/// How often a start is tried while the last life still frees its files and ports.
+/// The most attempts of a start while the last run still frees its files and ports.
 const TRIES: u32 = 60;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -67,7 +67,7 @@ impl Member {
         Ok(Self { name, ip, id, nid, data_dir, life: Mutex::default(), kills: AtomicU64::new(0) })
     }
 
-    /// Starts it, once the files and ports of its last life are free.
+    /// Starts it, once the files and ports of its last run are free.
     pub(super) async fn start(&self, group: &Group<'_>, gate: Gate) -> anyhow::Result<()> {
         let settings = self.settings(group)?;
         let mut tries = 0;
@@ -95,7 +95,7 @@ impl Member {
         true
     }
 
-    /// Ends it in good order.
+    /// Stops it.
     pub(super) async fn stop(&self) {
         let Some(life) = self.lock().take() else { return };
         life.gate.resume();

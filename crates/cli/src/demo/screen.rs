@@ -80,7 +80,7 @@ impl Screen {
         self.keys.recv().await
     }
 
-    /// Does what a key asks for. The keys and the view go on while something takes its time.
+    /// Handles a key. The keys and the view go on while something takes its time.
     pub(crate) fn press(&mut self, key: KeyEvent, cluster: &Arc<Cluster>) -> Wish {
         let count = cluster.members.len();
         match key.code {
@@ -126,7 +126,7 @@ impl Drop for Screen {
     }
 }
 
-/// Does to a node what a letter stands for; a refusal is a line of the events.
+/// Performs the action of a key on a node; an error becomes a line of the events.
 async fn act(cluster: Arc<Cluster>, key: char, name: String, messages: u64) {
     let done = match key {
         'k' => cluster.kill(&name).await,

@@ -1,4 +1,4 @@
-//! A script for the demo: what to do at which time.
+//! A script for the demo: timed actions.
 //!
 //! ```text
 //! # time, verb, arguments

@@ -29,7 +29,7 @@ pub(super) struct DemoView {
     pub(super) cluster: Arc<Cluster>,
 }
 
-/// A node and what it said, if it answered.
+/// A node and its answer, if it answered.
 type Seen<'a> = (&'a Member, Option<Look>);
 
 impl View for DemoView {

@@ -105,7 +105,7 @@ fn is_rare(line: &str) -> bool {
 async fn sample(shared: Arc<Shared>) {
     loop {
         if shared.samples.receiver_count() == 0 {
-            // A viewer who comes later must not begin with what was true long ago.
+            // A later viewer must not begin with an old state.
             shared.samples.send_replace(Arc::default());
             shared.is_sampling.store(false, Ordering::Release);
             // A client may have subscribed between the two.
@@ -119,7 +119,7 @@ async fn sample(shared: Arc<Shared>) {
     }
 }
 
-/// One who watches.
+/// A client that watches.
 struct Viewer {
     journal: Arc<Journal>,
     position: Position,

@@ -11,10 +11,10 @@ use annulus::net::DriverCounters;
 use crate::agent::http::Api;
 use crate::agent::services;
 
-/// A node that does not answer for so long is not looked into: it may be suspended.
+/// The timeout of a query of a node, which may be suspended.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The state of a node by its own words; a service that does not run says nothing.
+/// The state of a node by its own answers; a service that does not run has none.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) members: Vec<MemberStatus>,

@@ -1,8 +1,8 @@
-//! The page: what happens in a group of nodes, drawn in a browser.
+//! The page: a group of nodes and its events, drawn in a browser.
 //!
-//! An agent shows what its node sees; the demo shows all of its nodes. Both are a [`View`]: sections of JSON that are
-//! sampled while a client watches, and a journal of events. The page starts from one snapshot and goes on by server-sent
-//! events.
+//! An agent shows the view of its node; the demo shows all of its nodes. Both are a [`View`]: sections of JSON that
+//! are sampled while a client watches, and a journal of events. The page starts from one snapshot and goes on by
+//! server-sent events.
 
 mod agent_view;
 mod assets;

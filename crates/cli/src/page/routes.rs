@@ -1,4 +1,4 @@
-//! The routes behind the page: a snapshot, what happens from then on, and the inside of one node.
+//! The routes behind the page: a snapshot, later events, and the inside of one node.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use super::Page;
 use crate::agent::Position;
 use crate::agent::http::{ApiError, PathArg};
 
-/// How often a silent stream says that it is alive. The page takes three times as long without a byte for a lost connection.
+/// The interval of keep-alive comments on a silent stream. The page takes three times as long without a byte for a lost
+/// connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// The routes, for any state that has a page. They change with the page, so the description of the API leaves them out.

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-/// A line that the page needs, or that says where a host is.
+/// A line that the page needs, or that has the place of a host.
 #[derive(Debug, PartialEq)]
 pub(super) struct TraceLine {
     /// When, in microseconds since the start.
     pub(super) at: u64,
-    /// The name of the host, such as h3; `None` for what concerns all.
+    /// The name of the host, such as h3; `None` for a line about all hosts.
     pub(super) host: Option<String>,
     pub(super) record: Record,
 }

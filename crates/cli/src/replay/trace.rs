@@ -110,7 +110,7 @@ impl Found {
         self.lines.push(line);
     }
 
-    /// Learns ids from an event, and drops what is long.
+    /// Learns ids from an event, and drops long fields.
     fn event(&mut self, host: Option<&str>, mut event: Value) -> Value {
         if let (Some(id), Some(ip)) = (event["id"].as_str(), event["addr"].as_str().and_then(ip_of)) {
             self.ids.entry(ip).or_insert_with(|| id.to_owned());

@@ -55,7 +55,7 @@ impl Foreign {
         self.udp.send_to(&tr1, (Ipv4Addr::new(127, 255, 255, 255), port)).expect("it is sent");
     }
 
-    /// Waits for a TP1 and answers; what follows is not read yet.
+    /// Waits for a TP1 and answers; later bytes are not read yet.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, i32, bool)> {
         let (mut stream, _) = self.tcp.accept()?;
         stream.set_read_timeout(Some(PASS_TIMEOUT))?;

@@ -62,7 +62,7 @@ pub(crate) fn send(agent: &Agent, to: &str, data: &[u8], more: &[&str]) -> Outpu
     child.wait_with_output().expect("it ends")
 }
 
-/// Sends, and gives what the agent answered.
+/// Sends, and returns the answer of the agent.
 pub(crate) fn sent(agent: &Agent, to: &str, data: &[u8], more: &[&str]) -> Value {
     let output = send(agent, to, data, more);
     assert!(output.status.success(), "{output:?}");
@@ -128,7 +128,7 @@ impl Foreign {
         format!("w00 HERE {} @ {}:{}", self.nid, self.ip, self.port)
     }
 
-    /// Says HERE to a node and waits until it dials; the connection, with both HEREs exchanged.
+    /// Sends HERE to a node and waits until it dials; returns the connection, with both HEREs exchanged.
     pub(crate) fn announce(&self, to: IpAddr) -> Link {
         self.udp.send_to(self.here().as_bytes(), (to, self.port)).expect("it can be sent");
         let (stream, _) = self.tcp.accept().expect("it dials");

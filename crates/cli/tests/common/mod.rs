@@ -91,7 +91,7 @@ impl Agent {
         agent
     }
 
-    /// One that was started with its standard error piped, and has said nothing yet.
+    /// One that was started with its standard error piped, before its first line.
     pub(crate) fn adopt(ip: IpAddr, mut child: Child) -> Self {
         let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
         let (sender, log) = mpsc::channel();
@@ -211,13 +211,13 @@ pub(crate) fn wait_until_seen<T, E: Display>(what: &str, mut ask: impl FnMut() -
     }
 }
 
-/// The one sleep of the tests: between two looks at a process, which needs the processor more than who waits, and where
-/// slowness is what is tried. No test assumes that something has happened meanwhile.
+/// The one sleep of the tests: between two queries of a process, which needs the CPU more than the test, and in tests
+/// of slowness. No test assumes that something has happened meanwhile.
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Says something in the output of a test.
+/// Prints a line in the output of a test.
 #[expect(clippy::print_stdout, reason = "what a test measured or skipped is to be seen")]
 pub(crate) fn tell(what: std::fmt::Arguments<'_>) {
     println!("{what}");

@@ -145,7 +145,7 @@ fn a_value_for_which_no_token_comes_is_not_set() {
     assert_api_error(status, &text, 504, "no_token");
 }
 
-/// Something that answers as an agent would to `token run`, with these events of the turn, and then ends or says no more. It
+/// A fake agent that answers `token run` with these events of the turn, and then ends or stays silent. It
 /// confirms the hold once.
 fn pretend(events: String, end: bool) -> String {
     let listener = TcpListener::bind((own_ip(), 0)).expect("there is a port");

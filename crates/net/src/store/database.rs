@@ -136,7 +136,7 @@ impl Database {
         Ok(placed)
     }
 
-    /// Keeps what was answered and is not safe.
+    /// Keeps answered writes that are not synced.
     fn remember<'a>(&mut self, group: impl Iterator<Item = &'a Work>, placed: &[Stored]) {
         for ((space, key, _), stored) in changes(&self.spaces, group).zip(placed) {
             self.unsynced.insert(*space, key.clone(), stored.clone());
@@ -210,7 +210,7 @@ impl Database {
         }
     }
 
-    /// Writes again what the database has forgotten because it had to be opened again.
+    /// Repeats the writes that were lost when the database was opened again.
     fn catch_up(&mut self) -> Result<(), StoreFault> {
         if !self.is_behind {
             return Ok(());
@@ -242,8 +242,8 @@ impl Database {
         }
     }
 
-    /// redb refuses all work after an error of the medium, so the database is opened again. That forgets what was not
-    /// safe. If the disk was only full, it is written again as soon as there is room; until then reads find it here, and
+    /// redb refuses all work after an error of the medium, so the database is opened again. That loses unsynced writes.
+    /// If the disk was only full, it is written again as soon as there is room; until then reads find it here, and
     /// writes are refused. After any other error the content is unknown: the store stays broken until the node
     /// restarts, unless nothing was lost.
     fn recover(&mut self, fault: StoreFault) -> StoreFault {
@@ -352,7 +352,7 @@ fn fault(error: &redb::Error) -> StoreFault {
     }
 }
 
-/// Why it could not be opened, and what to do about it.
+/// The reason why it could not be opened, with the remedy.
 fn refused(store: &Store, error: redb::Error) -> OpenError {
     let path = match store {
         Store::File(path) => path.clone(),

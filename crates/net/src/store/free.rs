@@ -15,7 +15,7 @@ impl Extent {
     }
 }
 
-/// The free parts between the first byte and the end of what is in use. Neighbours are always joined.
+/// The free extents below the end of the last used one. Neighbours are always joined.
 #[derive(Debug, Default)]
 pub(super) struct Free {
     by_offset: BTreeMap<u64, u64>,

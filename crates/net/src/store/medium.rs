@@ -1,4 +1,4 @@
-//! A disk for tests: it forgets what was not synced, and it can fail at any moment.
+//! A disk for tests: it loses unsynced writes, and it can fail at any moment.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +23,7 @@ struct Disk {
     files: [File; 2],
     /// After so many more operations the power is gone.
     fuse: Option<u32>,
-    /// Says that everything is safe without doing anything.
+    /// Acknowledges syncs without doing them.
     lies: bool,
     /// The disk is full at this size.
     bytes_max: Option<usize>,

@@ -54,7 +54,7 @@ use memory::Memory as Database;
 /// The most bytes in a page of a range, whatever number of entries was requested.
 const PAGE_BYTES: usize = 1024 * 1024;
 
-/// Where a node keeps what must outlive it.
+/// The place of the data that outlives a node.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Store {
@@ -64,7 +64,7 @@ pub enum Store {
     /// In this file, created if it is not there. One process at a time. It needs the feature `disk`.
     #[cfg(feature = "disk")]
     File(PathBuf),
-    /// On whatever this makes: for tests, which lose what was not synced. It needs the feature `disk`.
+    /// On the medium that this makes: for tests, which lose unsynced writes. It needs the feature `disk`.
     #[cfg(feature = "disk")]
     Backend(Arc<MakeBackend>),
 }
@@ -84,7 +84,7 @@ pub enum Part {
 pub type MakeBackend = dyn Fn(Part) -> io::Result<Box<dyn StorageBackend>> + Send + Sync;
 
 impl Store {
-    /// One value as it was left by the last life of a node, before anything runs on this store. It makes no file.
+    /// One value as the last run of a node left it, before any other use of this store. It makes no file.
     ///
     /// # Errors
     /// If there is a store and it cannot be opened or read.

@@ -1,4 +1,4 @@
-//! The tables of the database: one for each space, and one that says where the large values of all spaces are.
+//! The tables of the database: one for each space, and one with the places of the large values of all spaces.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -81,7 +81,7 @@ impl<'t> Writing<'t> {
         Ok(Self { transaction, spaces, open: spaces.iter().map(|_| None).collect(), places })
     }
 
-    /// Sets what a key has. Where it had a large value before, its place is released.
+    /// Sets the value of a key. Where it had a large value before, its place is released.
     pub(super) fn set(
         &mut self,
         space: SpaceId,
@@ -140,7 +140,7 @@ impl<'t> Writing<'t> {
     }
 }
 
-/// The tables of one reading transaction, and what they do not have because the database was opened again.
+/// The tables of one reading transaction, and the writes that were lost when the database was opened again.
 pub(super) struct Reading<'t> {
     pub(super) transaction: &'t ReadTransaction,
     pub(super) spaces: &'t Spaces,
@@ -191,7 +191,7 @@ pub(super) struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// The entries of both tables and of what they are missing, in order. Each source is read only as far as the page may
+    /// The entries of both tables and of the lost writes, in order. Each source is read only as far as the page may
     /// reach.
     fn read(
         &self,

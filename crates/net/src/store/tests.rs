@@ -65,7 +65,7 @@ fn dump(database: &mut Database) -> State {
     state
 }
 
-/// The remains of one life of the database: every state it went through, and which of them is the least that must survive.
+/// The history of one run of the database: all its states, and the earliest that may survive.
 struct Life {
     states: Vec<State>,
     safe: usize,
@@ -246,7 +246,7 @@ fn after_losing_an_answered_write_it_stays_broken() {
     assert_eq!(database.run([put(false)].iter()), [Outcome::Failed(StoreFault::Broken)]);
 }
 
-/// A node whose power goes in its first moment leaves a file that is half made, but not under the name that counts.
+/// A loss of power during the creation leaves an incomplete file, but under a temporary name.
 #[test]
 fn a_file_that_was_never_finished_is_made_anew() {
     let directory = tempfile::tempdir().unwrap();

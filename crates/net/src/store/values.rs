@@ -17,7 +17,7 @@ use super::{Part, Store, sync_directory};
 
 /// Values of this length and more are kept here. A durable write of such a value costs a second sync.
 pub(super) const LARGE_BYTES: usize = 16 * 1024;
-/// Places are whole pages: the system need not read what it is about to overwrite.
+/// Extents are whole pages: the kernel need not read a page before it overwrites it.
 const PAGE_BYTES: u64 = 4096;
 /// The file grows by this much at least.
 const GROW_BYTES: u64 = 1024 * 1024;

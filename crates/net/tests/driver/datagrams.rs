@@ -1,4 +1,4 @@
-//! Datagrams on loopback: there and back, to everyone, and what does not get through.
+//! Datagrams on loopback: unicast, broadcast, and drops.
 
 use std::net::SocketAddr;
 

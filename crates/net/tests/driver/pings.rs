@@ -1,4 +1,4 @@
-//! The template machine on real sockets: what the simulator shows at a thousand nodes holds here at three.
+//! The template machine on real sockets: the results of the simulator with a thousand nodes, here with three.
 
 use std::net::SocketAddr;
 use std::time::Duration;

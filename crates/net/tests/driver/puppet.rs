@@ -129,7 +129,7 @@ pub(crate) fn datagram(saw: &Saw) -> Option<(SocketAddr, Vec<u8>)> {
     }
 }
 
-/// A store in a file that goes away with the returned directory.
+/// A store in a file that is removed with the returned directory.
 pub(crate) fn file() -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::File(directory.path().join("store.redb"));

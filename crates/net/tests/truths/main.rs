@@ -1,4 +1,4 @@
-//! Truths: one script, two worlds (FA-33 … FA-35). The simulator must show what the kernel shows.
+//! Truths: one script, two worlds (FA-33 … FA-35). The simulator must match the kernel.
 //!
 //! A truth is a script for two puppets and a path between them. Here it is run in the simulator and, as root, against
 //! the kernel: two network namespaces, two bridges and a cable between them that can be pulled. The table of both:
@@ -83,7 +83,7 @@ fn fa_34_the_simulator_matches_the_kernel() {
     table(|_| true);
 }
 
-/// The other process: a puppet that does what its standard input says.
+/// The other process: a puppet that reads its steps from standard input.
 #[test]
 #[ignore = "started by the others as a process of its own"]
 fn puppet_process() {

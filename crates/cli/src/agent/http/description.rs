@@ -1,4 +1,4 @@
-//! The description of the API, completed: what holds for every route is said in one place.
+//! The description of the API, completed with the answers that all routes share.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Errors of the API: a code for programs, a sentence for people, and what to do.
+//! Errors of the API: a code for programs, a sentence for people, and a hint.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl ApiError {
         &self.message
     }
 
-    /// As it stands in the body of a response.
+    /// The body of the response.
     pub(crate) fn to_json(&self) -> String {
         serde_json::json!({ "error": self }).to_string()
     }

@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what happens, as it happens, as server-sent events.
+//! `GET /v1/events`: events as they happen, as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::Api;
 use crate::agent::journal::{Next, Position};
 
-/// How often a silent stream says that it is alive.
+/// The interval of keep-alive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
@@ -23,8 +23,8 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 
 /// Events from now on, or from the event behind the one that `Last-Event-ID` names.
 ///
-/// Each event's data is one JSON object: `v` (1), `seq`, `at_micros`, `node`, `service`, `protocol`, `event` and what
-/// belongs to that event. If events between the named one and the oldest kept are gone, the first event is of the
+/// Each event's data is one JSON object: `v` (1), `seq`, `at_micros`, `node`, `service`, `protocol`, `event` and the
+/// fields of that event. If events between the named one and the oldest kept are gone, the first event is of the
 /// type `missed` and has their number.
 #[utoipa::path(get, path = "/v1/events",
     params(("Last-Event-ID" = Option<String>, Header, description = "The last event the client has, to go on behind it.")),

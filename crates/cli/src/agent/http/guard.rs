@@ -35,7 +35,7 @@ impl Guard {
     }
 }
 
-/// Lets a request through or says why not.
+/// Passes a request on, or answers an error.
 pub(crate) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     match admit(&guard, &request) {
         Ok(()) => next.run(request).await,

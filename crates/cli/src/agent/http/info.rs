@@ -1,4 +1,4 @@
-//! `GET /v1/info` and `GET /metrics`: who this node is and what it has counted.
+//! `GET /v1/info` and `GET /metrics`: the identity and the counters of this node.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The routes of members: who is there, joining and leaving, events, tags, round-trip times.
+//! The routes of members: the list, joining and leaving, events, tags, round-trip times.
 
 #![expect(unused_qualifications, reason = "the description of parameters is generated")]
 
@@ -74,12 +74,12 @@ struct MemberInfo {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct MembersQuery {
-    /// Leave out the dead and those who left.
+    /// Leave out dead and left members.
     #[serde(default)]
     live: bool,
 }
 
-/// Everybody this node knows of.
+/// All members that this node knows.
 #[utoipa::path(get, path = "/v1/members", params(MembersQuery), responses(
     (status = 200, description = "The members, in order of ids.", body = Vec<MemberInfo>),
     (status = 404, description = "This agent does not run members.", body = ErrorBody),
@@ -245,7 +245,7 @@ async fn force_leave(
     }
 }
 
-/// An event for everybody.
+/// An event for all members.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EventRequest {
@@ -359,7 +359,7 @@ struct RttAnswer {
     rtt_ms: Option<f64>,
 }
 
-/// How long the way between two members takes.
+/// The round-trip time between two members.
 #[utoipa::path(get, path = "/v1/rtt", params(RttQuery), responses(
     (status = 200, description = "The round-trip time.", body = RttAnswer),
     (status = 400, description = "The query cannot be read.", body = ErrorBody),

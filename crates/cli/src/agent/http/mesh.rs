@@ -1,4 +1,4 @@
-//! The routes of mesh: sending, what came, what waits, and who is there.
+//! The routes of mesh: sending, inbox, outbox, peers and store.
 
 #![expect(unused_qualifications, reason = "the description of parameters is generated")]
 
@@ -23,7 +23,7 @@ use super::error::{ApiError, ErrorBody, JsonBody, QueryArgs};
 use super::{Api, members};
 use crate::agent::services;
 
-/// The largest body of a message: the longest DATA as base64, and room for what stands around it.
+/// The largest body of a message: the longest DATA as base64, and room for the other fields.
 const BODY_BYTES_MAX: usize = DATA_BYTES_MAX.div_ceil(3) * 4 + 4096;
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
@@ -298,7 +298,7 @@ struct OutboxLine {
     /// When a recipient that is away was last seen, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     away_since: Option<u64>,
-    /// The nodes that said that they hold it: names, or addresses in the mesh.
+    /// The nodes that answered `held`: names, or addresses in the mesh.
     custodians: Vec<String>,
     /// When the receipt came, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The routes of route about messages: sending, asking, answering, and what was delivered here.
+//! The routes of route for messages: sending, requesting, answering, and the mailbox.
 
 mod reading;
 
@@ -49,7 +49,7 @@ pub(super) fn routes(message_bytes_max: usize) -> OpenApiRouter<Api> {
         .layer(DefaultBodyLimit::max(body_bytes_max(message_bytes_max)))
 }
 
-/// The longest message as base64, and what stands around it.
+/// The longest message as base64, and the other fields.
 fn body_bytes_max(message_bytes_max: usize) -> usize {
     message_bytes_max.div_ceil(3) * 4 + AROUND_BYTES_MAX
 }
@@ -98,7 +98,7 @@ async fn turn(api: &Api) -> Result<OwnedSemaphorePermit, ApiError> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SendRequest {
-    /// To whose owner: 32 hexadecimal digits, or any text: then its hash.
+    /// The key: 32 hexadecimal digits, or any text, which is hashed.
     key: String,
     /// The payload in base64.
     payload_base64: String,

@@ -1,4 +1,4 @@
-//! The names of nodes: what `members` says now, and what the address book of `mesh` has kept over restarts and absences.
+//! The names of nodes: those of `members`, and those that the address book of `mesh` keeps over restarts and absences.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

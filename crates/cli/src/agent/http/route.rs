@@ -1,4 +1,4 @@
-//! The routes of route about the ring itself: who owns a key and how to get there, and the tables.
+//! The routes of route for the ring itself: the owner of a key, the path to it, and the tables.
 
 use std::net::SocketAddr;
 
@@ -25,7 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(route)).routes(routes!(tables)).route("/v1/route/", empty)
 }
 
-/// The way to a key.
+/// The path to a key.
 #[derive(Serialize, ToSchema)]
 struct RouteAnswer {
     /// The key as a place on the ring.
@@ -41,7 +41,7 @@ struct RouteAnswer {
     path: Vec<Hop>,
 }
 
-/// A node on the way.
+/// A node on the path.
 #[derive(Serialize, ToSchema)]
 struct Hop {
     /// Its name, if it is known.
@@ -210,7 +210,7 @@ pub(super) async fn ask(api: &Api, command: pastry::Command) -> Result<pastry::R
     }
 }
 
-/// The same for what goes out into the ring: as soon as the node is in it.
+/// The same for messages into the ring: waits until the node has joined.
 pub(super) async fn route_from(api: &Api, command: pastry::Command) -> Result<pastry::Reply, ApiError> {
     if !has_joined(api).await? {
         api.joining.decided().await;

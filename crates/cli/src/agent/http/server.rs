@@ -1,5 +1,5 @@
-//! Takes connections and serves them. How many there are, what each may hold in memory and how long a silent one may
-//! stay is bounded: no client can cost the agent more than that.
+//! Takes connections and serves them. Their number, the memory of each and the time of a silent one are bounded, so a
+//! client cannot cost the agent more.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const CONNECTIONS_MAX: usize = 256;
 /// How long the head of a request may take, and how long a connection may wait for the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a client may leave what was sent to it unread.
+/// The timeout of a client that does not read its answer.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most bytes in memory for each direction of a connection.
@@ -79,7 +79,7 @@ async fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Says that there is no place, without waiting for the request: a new connection takes that much at once.
+/// Answers `too_many_clients` without waiting for the request: the kernel takes that much at once.
 fn refuse(stream: &TcpStream) {
     let message = format!("this agent has {CONNECTIONS_MAX} clients already");
     let hint = "close some of them, and try again";

@@ -1,4 +1,4 @@
-//! The routes of token: whose turn it is, what it carries, and holding it.
+//! The routes of token: its holder, its data, and holds.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::agent::services;
 
 /// How long a value waits for the token if its setter does not say.
 const WAIT: Duration = Duration::from_secs(30);
-/// How long a loop may take beyond the usual, to know what became of a value.
+/// The extra time of a loop until the fate of a value is known.
 const LOOP: Duration = Duration::from_millis(500);
 /// How long that is waited for at most.
 const LOOP_MAX: Duration = Duration::from_secs(5);
@@ -193,7 +193,7 @@ pub(super) async fn not_free(api: &Api, waited: Duration) -> ApiError {
     )
 }
 
-/// How the token came about: its splits and merges, and what this node saw of them.
+/// The history of the token: its splits and merges, as far as this node saw them.
 #[utoipa::path(get, path = "/v1/token/graph", responses(
     (status = 200, description = "`edges` of the graph, `text` and `dot` to read and draw it, `log` of this node.", body = Object),
     (status = 404, description = "This agent does not run token.", body = ErrorBody),
@@ -211,7 +211,7 @@ async fn graph(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct HoldRequest {
-    /// At most so long: from 1 to 86400000.
+    /// The limit: from 1 to 86400000.
     #[schema(minimum = 1, maximum = 86_400_000)]
     limit_ms: u64,
 }

@@ -39,7 +39,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct TurnRequest {
-    /// At most so long: from 1 to 86400000.
+    /// The limit: from 1 to 86400000.
     limit_ms: u64,
     /// How long to wait for the token, up to 86400000; 0 waits for one loop of the ring. Without it there is no end.
     wait_ms: Option<u64>,
@@ -76,7 +76,7 @@ async fn turn(
         Some(ms) => Some(bounded("wait_ms", ms)?),
         None => None,
     };
-    // TU-42: an agent that says nothing for so long has lost its hold by itself, or is still paused.
+    // TU-42: an agent that is silent for this time has lost its hold by itself, or is still paused.
     let silence = Duration::from_micros(ring.pause_max_micros);
     let alive = (silence / ALIVE_PER_SILENCE).min(ALIVE_MAX);
     let (sender, mut news) = mpsc::channel(2);
@@ -107,7 +107,7 @@ struct Terms {
 /// Holds the token for a client until the turn is over or the client is gone.
 async fn watch(api: Api, terms: Terms, client: mpsc::Sender<Result<News, ApiError>>) {
     let Terms { limit, wait, silence } = terms;
-    // Before the hold: what ends it must not be missed.
+    // Subscribe before the hold: its end must not be missed.
     let mut events = api.node.events();
     let key = next_key();
     let reply = tokio::select! {
@@ -170,7 +170,7 @@ struct KeepRequest {
 /// The hold is in force.
 #[derive(Serialize, ToSchema)]
 struct KeepAnswer {
-    /// No other node makes a token for so long. Count it from when this request was sent.
+    /// No other node makes a token within this time. Count it from when this request was sent.
     left_ms: u64,
     /// The rest of the limit.
     limit_ms: u64,
@@ -203,7 +203,7 @@ async fn keep(
     }
 }
 
-/// Waits until a hold is over, and says why.
+/// Waits until a hold is over, and returns the reason.
 async fn end_of(hold: RequestId, events: &mut Events<Node>) -> &'static str {
     while let Some(event) = events.next().await {
         match &event.event {

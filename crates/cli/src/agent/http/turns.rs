@@ -78,8 +78,8 @@ struct TurnAnswer {
 
 /// Get a turn: wait until a majority of voters has granted it.
 ///
-/// If the client goes away while it waits, the wish is withdrawn. A turn that is not kept for 0.8 of a lease is renewed no
-/// more, and runs out.
+/// If the client disconnects while it waits, the request is withdrawn. A turn that is not kept for 0.8 of a lease is
+/// renewed no more, and runs out.
 #[utoipa::path(post, path = "/v1/turns", request_body = LockRequest, responses(
     (status = 200, description = "The turn is here.", body = TurnAnswer),
     (status = 400, description = "A field is out of range.", body = ErrorBody),
@@ -111,7 +111,7 @@ async fn lock(
     granted(&api, reply?).await
 }
 
-/// Withdraws a wish whose client has gone away.
+/// Withdraws a request whose client has disconnected.
 struct Withdraw {
     api: Api,
     turn: TurnId,
@@ -244,7 +244,7 @@ fn left(reply: &turns::Reply) -> Result<Json<LeftAnswer>, ApiError> {
     }
 }
 
-/// Keep a turn; count what is left from when this request was sent.
+/// Keep a turn; count the time that is left from the sending of this request.
 #[utoipa::path(post, path = "/v1/turns/{turn}/keep",
     params(("turn" = String, Path, pattern = "^[0-9a-fA-F]{32}$", description = "32 hexadecimal digits.")), responses(
     (status = 200, description = "It goes on.", body = LeftAnswer),
@@ -277,7 +277,7 @@ async fn check(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<Le
 ))]
 async fn lost(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<Value>, ApiError> {
     let turn = turn_id(&turn)?;
-    // Before the look: what happens between must not be missed.
+    // Subscribe before the query: an event in between must not be missed.
     let mut events = api.node.events();
     let reason = match ask(&api, turns::Command::Check(turn)).await? {
         turns::Reply::Lost(reason) => serde_json::to_value(reason).unwrap_or_default(),

@@ -107,7 +107,7 @@ impl Read {
 }
 
 impl Read {
-    /// The line of the inbox, and what its sender wrote.
+    /// The line of the inbox, and its content.
     fn line(&self, client: &Client, path: &str) -> anyhow::Result<Value> {
         let lines = client.get(&format!("/v1/mesh/inbox?from={}", self.number))?;
         let line =
@@ -196,7 +196,7 @@ fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     let copied = client.copy(path, &mut stdout).map(drop).and_then(|()| Ok(stdout.flush()?));
     copied.or_else(|error| match error.downcast_ref::<std::io::Error>() {
-        // A reader that has gone away wants no more, and that is no fault.
+        // A closed pipe is no error.
         Some(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         _ => Err(error),
     })

@@ -16,12 +16,12 @@ use super::{text, time, upload};
 use crate::cli::client::{Client, Events};
 use crate::cli::output::{Output, plain};
 
-/// The longest content that goes as one message: what is put around it to ask for a receipt must fit in too.
+/// The longest content that goes as one message: the form around it must fit in too.
 const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX - 64;
 
 /// The exit code of `--wait` if the message is still on its way (sysexits: try again later).
 const STILL_UNDER_WAY: u8 = 75;
-/// The interval between two looks at the outbox.
+/// The interval between two queries of the outbox.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Send a message or a file. The command returns when the agent has it on disk.
@@ -148,11 +148,11 @@ fn is_open(state: &str) -> bool {
 /// The content to send.
 enum Content {
     Message(Vec<u8>),
-    /// Longer than a message may be: an open file, at its beginning, and what it is called.
+    /// Longer than a message may be: an open file, at its beginning, and its name.
     File(File, String),
 }
 
-/// Reads as much as fits into a message; what is longer stays in its file, or goes into a temporary one.
+/// Reads as much as fits into a message; longer content stays in its file, or goes into a temporary one.
 fn content(path: &str) -> anyhow::Result<Content> {
     let unreadable = || format!("cannot read the file {path}; check its name and owner, or pipe text in");
     if path == "-" {
@@ -193,7 +193,7 @@ fn spool(begin: &[u8], rest: &mut impl Read) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Waits until the outbox says how it ended.
+/// Waits until the outbox has the final state.
 pub(super) fn wait_for_receipt(client: &Client, events: &mut Events, number: u64) -> anyhow::Result<String> {
     loop {
         let state = state_of(client, number)?;

@@ -131,7 +131,7 @@ fn fill(file: &mut File, block: &mut [u8]) -> anyhow::Result<usize> {
     Ok(length)
 }
 
-/// A progress bar on standard error, if a person looks at it.
+/// A progress bar on standard error, if that is a terminal.
 struct Bar {
     is_shown: bool,
     begin: Instant,

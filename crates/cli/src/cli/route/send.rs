@@ -55,7 +55,7 @@ impl Letter {
     }
 }
 
-/// All bytes, up to more than any agent takes: it says how many are too many.
+/// All bytes, up to more than any agent accepts: the agent then answers with its limit.
 fn all(from: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(READ_BYTES_MAX).read_to_end(&mut bytes)?;

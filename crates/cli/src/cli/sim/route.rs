@@ -128,7 +128,7 @@ impl Route {
             let scenario = RouteFlow { nodes: self.nodes, drill: self.drill, broken: self.broken };
             return verdict::run(&self.common, &scenario, json);
         }
-        // A network that loses or holds up is a fault like any other: what is measured is the quiet one.
+        // Loss and delay are faults like any other: measurements use a quiet network.
         if self.common.swarm || !conditions.is_quiet() {
             self.measures_nothing()?;
             let scenario = RouteScenario {

@@ -112,7 +112,7 @@ impl Token {
 }
 
 impl Token {
-    /// Holds that the messages of the ring can pass at all: a world in which they cannot says nothing about them.
+    /// Checks that the messages of the ring can pass at all: without that a run proves nothing.
     fn check(&self, scenario: &TokenScenario) -> Result<(), UsageError> {
         // With --swarm the seed chooses the network.
         if self.common.swarm {
@@ -164,7 +164,7 @@ fn longest(latency: Latency) -> Duration {
 
 /// The longest datagram of the ring.
 const DATAGRAM_BYTES: usize = 11;
-/// The longest token, without what grows with the nodes: mostly the edges of its graph.
+/// The longest token, without the part that grows with the nodes: mostly the edges of its graph.
 const TOKEN_BYTES: u64 = 8000;
 /// The bytes that each node adds to it: an entry of the list and a count.
 const NODE_BYTES: u64 = 48;

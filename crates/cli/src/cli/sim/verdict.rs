@@ -80,7 +80,7 @@ fn complain(complaints: &[String]) -> anyhow::Result<ExitCode> {
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Which excuses were used, how promises were kept, and which share of the runs has met what.
+/// Prints the excuses that were used, the times of promises, and the share of runs that met each situation.
 fn tell_books(entries: &Entries, json: bool) -> anyhow::Result<()> {
     if *entries == Entries::default() {
         return Ok(());
@@ -225,7 +225,7 @@ fn create(path: &Path) -> anyhow::Result<Box<dyn Write>> {
     Ok(Box::new(BufWriter::new(file)))
 }
 
-/// Appends the fault model and the arguments of each failure, with what was violated as a comment.
+/// Appends the fault model and the arguments of each failure, with the violation as a comment.
 fn keep(path: &Path, failures: &[Report]) -> anyhow::Result<()> {
     let mut file = OpenOptions::new()
         .create(true)

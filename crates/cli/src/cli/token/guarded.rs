@@ -1,6 +1,7 @@
 //! A command in a turn: gets the turn, runs the command under a guard, keeps the turn, releases it.
 //!
-//! The same holds for both kinds of turn. [`Claim`] is what differs: a [`Lease`] from the voters, or a [`Hold`] of the token.
+//! The same holds for both kinds of turn. [`Claim`] is the variable part: a [`Lease`] from the voters, or a [`Hold`] of
+//! the token.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -42,7 +43,7 @@ pub(super) trait Claim: Clone + Send + 'static {
     /// How often to keep it.
     fn interval(&self) -> Duration;
 
-    /// Asks the agent whether the turn goes on.
+    /// Queries the agent whether the turn is still valid.
     fn keep(&self) -> anyhow::Result<Kept>;
 
     /// Presents the turn to an agent that does not know it; none if that is of no use.
@@ -50,7 +51,7 @@ pub(super) trait Claim: Clone + Send + 'static {
         None
     }
 
-    /// Waits until the agent says that the turn is over, and returns why; none if there is nothing to say.
+    /// Waits until the agent reports the end of the turn, and returns the reason; `None` without a reason.
     fn wait_for_loss(&self) -> Option<String>;
 
     /// A sentence about a loss for this reason.
@@ -68,7 +69,7 @@ pub(super) trait Claim: Clone + Send + 'static {
 pub(super) struct Kept {
     pub(super) asked: Instant,
     pub(super) left: Duration,
-    /// When the command gets TERM and KILL for its limit, if `left` says nothing of it.
+    /// The times of TERM and KILL at the limit, if `left` does not include it.
     pub(super) limit: Option<(Instant, Instant)>,
 }
 
@@ -93,7 +94,7 @@ enum Ended {
 
 /// Events while the command runs.
 enum News {
-    /// The turn is lost: a sentence that says why.
+    /// The turn is lost, for this reason.
     Lost(String),
     /// The agent does not know the turn any more.
     Gone(String),

@@ -15,13 +15,13 @@ use crate::cli::output::Output;
 /// ends the command in time, even if the agent and this program are stopped. With voters (token.voters) it works as for
 /// `annulus lock`.
 ///
-/// Without voters the turn is weak. The guard sends SIGTERM if the agent has said nothing for a quarter of
-/// token.renew_timeout, and SIGKILL after two fifths. It sends SIGTERM five seconds before the limit, or a quarter of the
+/// Without voters the turn is weak. The guard sends SIGTERM if the agent is silent for a quarter of token.renew_timeout,
+/// and SIGKILL after two fifths. It sends SIGTERM five seconds before the limit, or a quarter of the
 /// limit before if that is less, and SIGKILL shortly before the limit. If the token is lost, SIGTERM comes at once and
 /// SIGKILL within a second.
 ///
 /// SIGINT, SIGTERM and SIGHUP to this program go to the command. SIGKILL follows after five seconds, or at once with a
-/// second signal. If this program is killed, the guard ends the command, and then the token goes on.
+/// second signal. If this program is killed, the guard ends the command, and then the agent passes the token on.
 ///
 /// The exit code is that of the command. It is 128 + n if signal n ended the command or this program, and 75 if the turn
 /// was lost. Then a line on standard error gives the reason. It is 1 if the turn did not come within --wait, and 127 if

@@ -10,14 +10,14 @@ use serde_json::Value;
 use crate::cli::client::Client;
 use crate::cli::output::{Output, plain};
 
-/// How often is looked for whom we wait.
+/// The interval between queries for the holder.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Lines about a wait; they end when this is dropped.
 pub(super) struct Waiting(Arc<AtomicBool>);
 
 impl Waiting {
-    /// Says who has the turn, if standard error is a terminal: that of the wish `turn`, or else of the token.
+    /// Prints the holder, if standard error is a terminal: that of the request `turn`, or else of the token.
     pub(super) fn tell(client: &Client, turn: Option<&str>, output: &Output) -> Self {
         let is_over = Arc::new(AtomicBool::new(!std::io::stderr().is_terminal()));
         if !is_over.load(Ordering::Relaxed) {

@@ -37,7 +37,7 @@ struct BookLine {
     first_seen: u64,
     /// When it was last seen, in seconds since 1970; 0 if it never was. While it is there, up to an hour old.
     last_seen: u64,
-    /// "unknown", "alive", "suspected", "dead" or "left", as members says.
+    /// "unknown", "alive", "suspected", "dead" or "left", as members reports it.
     #[schema(value_type = String)]
     presence: w3w::Presence,
 }

@@ -1,4 +1,5 @@
-//! Files: offered by what they consist of, given block by block as the recipient asks for them, read as a stream.
+//! Files: offered by the hashes of their blocks, given block by block as the recipient requests them, read as a
+//! stream.
 //!
 //! The agent never holds a whole file: the sending program keeps it and gives each block when it is wanted.
 

@@ -1,4 +1,4 @@
-//! A look at a name: the voters say who holds it.
+//! A query of a name: the voters name its holder.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(super) struct QueryRequest {
     name: String,
 }
 
-/// Ask the voters who holds a name.
+/// Query the voters for the holder of a name.
 #[utoipa::path(post, path = "/v1/turns/query", request_body = QueryRequest, responses(
     (status = 200, description = "`holder`, `fence`, `left_ms`, `waiting`, `answered` of `voters`.", body = Object),
     (status = 400, description = "The name is too long.", body = ErrorBody),
