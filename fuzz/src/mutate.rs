@@ -2,10 +2,10 @@
 
 use annulus_core::Rng;
 
-/// Values that sit at the edges of what lengths, counts and kinds may be.
+/// Edge values of lengths, counts and kinds.
 const EDGES: [u8; 8] = [0x00, 0x01, 0x02, 0x7f, 0x80, 0xfe, 0xff, 0x10];
 
-/// No input grows beyond this: long inputs are slow, and rarely say what a short one does not.
+/// No input grows beyond this: long inputs are slow, and rarely find more than short ones.
 const BYTES_MAX: usize = 2048;
 
 /// Makes inputs out of a corpus: the same seed and corpus give the same inputs.

@@ -1,4 +1,4 @@
-//! Replays what fuzzing has found, and does a short slice of it.
+//! Replays the corpus, and does a short slice of fuzzing.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use annulus_fuzz::{Mutator, TARGETS, Target};
 /// Mutations tried on every target in every test run.
 const MUTATIONS: u32 = 10_000;
 
-/// Fixed, so that a failure is one for everybody.
+/// Fixed, so that a failure repeats everywhere.
 const SEED: u64 = 1;
 
 /// The files of every folder in the corpus, by the folder's name.
@@ -30,7 +30,7 @@ fn names(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.expect("it can be listed").file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Runs a target; if it panics, says with which bytes and how to keep them.
+/// Runs a target; if it panics, prints the bytes and how to keep them.
 fn feed(target: Target, name: &str, bytes: &[u8]) {
     if catch_unwind(|| (target.run)(bytes)).is_err() {
         let (target, hex) = (target.name, Hex(bytes));

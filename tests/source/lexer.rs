@@ -1,4 +1,4 @@
-//! Blanks out what is not code, so that a brace in a string is no brace.
+//! Blanks out strings and comments, so that a brace in a string is no brace.
 
 /// The source with comments and the insides of literals turned into blanks, line for line and byte for byte.
 /// The quotes of strings stay.

@@ -1,4 +1,4 @@
-//! Compares what the documents ask with what the tests are called.
+//! Compares the clauses of the documents with the names of the tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -94,7 +94,7 @@ impl<'a> Coverage<'a> {
     }
 }
 
-/// Numbers that are missing between others, and numbers said to be unused that are used.
+/// Numbers that are missing between others, and used numbers that are listed as unused.
 fn gaps(document: &Document) -> Vec<String> {
     let path = &document.path;
     let mut problems = Vec::new();

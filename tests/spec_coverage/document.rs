@@ -68,14 +68,14 @@ pub(crate) struct Clause {
     pub(crate) kind: Kind,
 }
 
-/// One document: its clauses, and what it says about them.
+/// One document: its clauses, and its lists of untested and unused numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Document {
     pub(crate) path: String,
     pub(crate) clauses: Vec<Clause>,
-    /// Behaviours that it says cannot be tested.
+    /// Behaviours that it lists as untested.
     pub(crate) untested: Vec<Number>,
-    /// Numbers that it says are not used.
+    /// Numbers that it lists as not used.
     pub(crate) unused: Vec<Number>,
     /// Lines that look like clauses and are not.
     pub(crate) errors: Vec<String>,

@@ -1,4 +1,4 @@
-//! Rules for Rust source: ceilings, and what may not be left in it.
+//! Rules for Rust source: ceilings, and forbidden leftovers.
 
 use crate::Problem;
 use crate::source::{SourceFile, functions, mask, test_regions};

@@ -29,9 +29,9 @@ struct Block {
     type_name: String,
     /// Where `impl` of the machine may stand; these use everything.
     own: BTreeSet<String>,
-    /// Modules, or single items such as `machine::Out`, that everybody may use.
+    /// Modules, or single items such as `machine::Out`, that every part may use.
     shared: BTreeSet<String>,
-    /// Where `Lower` and `Cx` are: these name all parts, and everybody may use them.
+    /// The modules of `Lower` and `Cx`: these name all parts, and every part may use them.
     bundle: BTreeSet<String>,
     /// Modules and structs of plain data: their fields may be open.
     data: BTreeSet<String>,
@@ -54,7 +54,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Problem> {
     problems
 }
 
-/// A table of all machines: what issue and changelog quote.
+/// A table of all machines, for issue and changelog.
 pub(crate) fn report(files: &[SourceFile]) -> String {
     let mut lines = vec![
         "| machine | modules | files | code lines | fields | methods | open fields | `impl` outside | against the direction |"
@@ -314,7 +314,7 @@ fn used_items(text: &str, modules: &[String], folder: &str) -> Vec<(usize, Strin
     found
 }
 
-/// The paths of a `use` tree, without what is behind their first two names.
+/// The paths of a `use` tree, cut after their first two names.
 fn expanded(tree: &str) -> Vec<String> {
     let head: String = tree.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | ':')).collect();
     let Some(group) = tree[head.len()..].strip_prefix('{') else {

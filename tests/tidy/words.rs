@@ -1,4 +1,4 @@
-//! Words that may not appear in any text of the project: it says nothing about the machine it was written on.
+//! Words that may not appear in any text of the project: it has no traces of the machine it was written on.
 
 use crate::Problem;
 use crate::source::SourceFile;

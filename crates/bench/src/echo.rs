@@ -1,4 +1,4 @@
-//! The machine that is measured: it sends back what comes, over a datagram and over a stream.
+//! The measured machine: it echoes datagrams and streams.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ pub(crate) const TCP: ListenerId = ListenerId::new(0);
 /// How much of a stream may be in our hands: as much as is read and not yet taken by the kernel again.
 const WINDOW_BYTES: usize = 256 * 1024;
 
-/// Sends back what comes.
+/// Echoes its input.
 #[derive(Debug, Default)]
 pub(crate) struct Echo {
     stopped: bool,

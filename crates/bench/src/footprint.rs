@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Table> {
     })
 }
 
-/// Runs a group of agents, leaves it alone, and reads what the first one uses.
+/// Runs an idle group of agents, and reads the footprint of the first one.
 fn measure(side: &Side, program: &Path, args: &Args) -> anyhow::Result<Vec<String>> {
     let dir = tempfile::tempdir()?;
     let begin = Instant::now();

@@ -64,7 +64,7 @@ fn main() -> anyhow::Result<()> {
         !cfg!(debug_assertions) || matches!(cli.bench, Bench::Serf(_) | Bench::Footprint(_)),
         "a debug build measures nothing: run it with `cargo run --release`"
     );
-    // A bench that ran itself under another program has printed what there is.
+    // A bench that ran itself under another program has printed its results already.
     let tables = match cli.bench {
         Bench::Datagram(args) => vec![datagram::run(&args)?],
         Bench::Stream(args) => vec![stream::run(&args)?],

@@ -1,5 +1,5 @@
-//! The mesh against what it is built on: durable blocks against the bare database, relaying against a bare relay, and
-//! its memory while a peer does not read.
+//! The mesh against its basis: durable blocks against the bare database, relaying against a bare relay. Also its
+//! memory while a peer does not read.
 
 mod blocks;
 mod relay;

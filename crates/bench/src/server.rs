@@ -1,4 +1,4 @@
-//! An echo server on a thread of its own, whose CPU time can be asked for.
+//! An echo server on a thread of its own, with a measurable CPU time.
 
 use std::any::Any;
 use std::net::SocketAddr;

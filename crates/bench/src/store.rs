@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Rounds of each; the middle one counts.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Run one engine in this process and print what it did.
+    /// Run one engine in this process and print its results.
     #[arg(long, requires = "bytes", hide = true)]
     engine: Option<Engine>,
     /// The size of a value.

@@ -1,4 +1,4 @@
-//! Faults of drawn lengths that find those who matter (FA-30, FA-31).
+//! Faults of random lengths that hit the hosts a scenario names (FA-30, FA-31).
 //!
 //! A fault is decided when it happens, not before: the machines then say which durations they know, and the
 //! scenario which host plays which part. A third of the faults are aimed, and a third of those come in pairs.
@@ -196,7 +196,7 @@ fn date(rng: &mut Rng) -> i64 {
     rng.below(2 * DAY_MICROS) as i64 - DAY_MICROS as i64
 }
 
-/// Strikes what lies between hosts.
+/// Applies a fault of the network between hosts.
 fn strike_path<M: Machine>(
     sim: &mut Sim<M>,
     kind: Kind,

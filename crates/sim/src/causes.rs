@@ -31,7 +31,7 @@ pub enum Cause {
     Drifted,
     /// Its wall clock was set.
     WallSet,
-    /// Some of what it sent, or of what was sent to it, was stopped or held up on the way.
+    /// Packets from it or to it were stopped or delayed.
     Cut,
     /// Its disk was emptied.
     DiskLost,
@@ -52,7 +52,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// All of them, with the names under which a report says whether a run has met them.
+    /// All causes, with their names as situations of a report.
     pub const ALL: [(Self, &'static str); 17] = [
         (Self::Crashed, "fault_crashed"),
         (Self::PowerLost, "fault_power_lost"),
@@ -172,7 +172,7 @@ impl<M: Machine> Sim<M> {
         self.causes.all.push((Trouble { host, cause, from, until: Some(until) }, Origin::Host));
     }
 
-    /// Notes what a fault means for whom. It has not happened yet.
+    /// Records the cause of a fault for each host concerned. It has not happened yet.
     pub(crate) fn note_causes(&mut self, fault: &Fault) {
         let now = self.now;
         match *fault {
@@ -222,7 +222,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Notes what a fault of the network means for whom.
+    /// Records the cause of a network fault for each host concerned.
     fn note_paths(&mut self, fault: &Fault) {
         let (now, hosts) = (self.now, self.hosts());
         let causes = &mut self.causes;

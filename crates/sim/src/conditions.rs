@@ -1,6 +1,6 @@
-//! The conditions a scenario runs under: what the world is like and what goes wrong in it.
+//! The conditions of a scenario: network, hosts, disks and faults.
 //!
-//! A [`FaultPlan`] says how many faults of each kind there are; the seed says when they happen and to whom. In swarm
+//! A [`FaultPlan`] has the number of faults of each kind; the seed decides their times and hosts. In swarm
 //! mode the seed also draws the plan and the noise. Each kind of fault is left out half of the time: some bugs show only
 //! when one thing goes wrong and the others do not.
 

@@ -26,7 +26,7 @@ pub struct Config {
 /// How datagrams and segments travel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkConfig {
-    /// How long the way is.
+    /// The latency of a path.
     pub latency: Latency,
     /// Up to this much more, uniformly, for each datagram.
     pub jitter: Duration,
@@ -79,7 +79,7 @@ impl Default for NetworkConfig {
 pub struct StreamConfig {
     /// The bytes that a kernel takes from a writer before the peer has acknowledged any.
     pub send_buffer_bytes: usize,
-    /// The buffer grows to twice of what the peer has confirmed, and no further than to this.
+    /// The buffer grows to twice the bytes that the peer has confirmed, up to this.
     pub send_buffer_max_bytes: usize,
     /// The bytes that a kernel buffers for a reader without credit: the window that it advertises.
     pub receive_buffer_bytes: usize,
@@ -216,7 +216,7 @@ pub struct HostConfig {
     pub waiting_max: usize,
     /// Connections that wait for a process to accept them; a SYN above that is dropped, as a kernel does.
     pub backlog: usize,
-    /// How long a machine may take to stop in good order before its process is ended.
+    /// The longest time of a stop before the process is killed.
     pub stop_timeout: Duration,
 }
 

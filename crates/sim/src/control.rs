@@ -13,7 +13,7 @@ use crate::sim::Sim;
 use crate::trace::{Kind, Record};
 
 impl<M: Machine> Sim<M> {
-    /// Does what was scheduled.
+    /// Performs a scheduled step.
     pub(crate) fn take_step(&mut self, step: Step<M>, observer: &mut dyn Observer<M>) -> Verdict {
         match step {
             Step::Fault(fault) => self.happens(fault, observer)?,
@@ -64,7 +64,7 @@ impl<M: Machine> Sim<M> {
         self.settle(id, observer)
     }
 
-    /// A machine has stopped in good order: its process ends.
+    /// A machine has stopped: its process ends.
     pub(crate) fn stopped(&mut self, id: HostId, observer: &mut dyn Observer<M>) -> Verdict {
         self.trace.note(self.now, Some(id), Kind::Stopped, || Record::Stopped);
         observer.on_stopped(self, id);
@@ -116,7 +116,7 @@ impl<M: Machine> Sim<M> {
         self.restart_timers(id);
     }
 
-    /// Asks a machine to stop in good order.
+    /// Requests a stop of a machine.
     pub(crate) fn stop_machine(&mut self, id: HostId, observer: &mut dyn Observer<M>) -> Verdict {
         let host = &mut self.hosts[id.index()];
         let Some(machine) = &mut host.machine else { return Ok(()) };

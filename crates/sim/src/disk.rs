@@ -33,7 +33,7 @@ pub enum DiskHealth {
     Full,
     /// It is broken: reads and writes fail.
     Broken,
-    /// The next sync fails, and what was to be synced is forgotten; then it is good again.
+    /// The next sync fails and its writes are lost; then the disk is good again.
     SyncFails,
 }
 

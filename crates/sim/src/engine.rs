@@ -1,4 +1,4 @@
-//! How things happen: takes what is due to the machine it concerns and carries out what the machine asks.
+//! The engine: gives each due event to its machine and performs the machine's actions.
 
 use annulus_core::{Action, Bound, Machine};
 
@@ -14,7 +14,7 @@ use crate::trace::{Kind, Record};
 /// A machine that asks this often in a row to be woken at one and the same moment will never stop asking.
 const SPIN_MAX: u32 = 10_000;
 
-/// Ports that are given to who asks for any, from here upwards.
+/// The first port for sockets that are bound to any port.
 pub(crate) const FIRST_FREE_PORT: u16 = 49_152;
 
 impl<M: Machine> Sim<M> {
@@ -111,7 +111,7 @@ impl<M: Machine> Sim<M> {
         self.settle(id, observer)
     }
 
-    /// Carries out what a machine has asked for in a call, and sees to what the call has changed.
+    /// Performs the actions of a call, and updates the timers and queues that the call changed.
     pub(crate) fn settle(&mut self, id: HostId, observer: &mut dyn Observer<M>) -> Verdict {
         self.stats.calls += 1;
         if !self.actions.is_empty() {
@@ -232,7 +232,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Does what observers have injected: crashes now, all else right after what happens now.
+    /// Performs the injected steps of observers: crashes now, all others right after the current event.
     #[inline]
     pub(crate) fn take_injected(&mut self, observer: &mut dyn Observer<M>) {
         if !self.injected.get_mut().is_empty() {
@@ -256,7 +256,7 @@ impl<M: Machine> Sim<M> {
         host.life != life || host.machine.is_none()
     }
 
-    /// Gives a host what has waited for it, as far as it can take it now.
+    /// Gives a host its queued inputs, as far as it can take them now.
     fn drain_waiting(&mut self, id: HostId, observer: &mut dyn Observer<M>) -> Verdict {
         if let Some(extra) = &mut self.hosts[id.index()].extra {
             extra.drain_queued = false;
@@ -294,7 +294,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Sees to it that what waits for a host is given to it at this time.
+    /// Schedules the delivery of a host's queued inputs at this time.
     pub(crate) fn queue_drain(&mut self, id: HostId, at: u64) {
         let Some(extra) = &mut self.hosts[id.index()].extra else { return };
         let waits = !extra.waiting.is_empty() || !extra.stored.is_empty();

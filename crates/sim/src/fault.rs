@@ -17,8 +17,8 @@ pub enum Fault {
     Crash {
         /// Where.
         host: HostId,
-        /// Whether the whole machine loses power. If not, its kernel lives on: it sends what it took and ends
-        /// streams, or resets those with unread data. If so, no peer gets a FIN or a reset.
+        /// Whether the whole machine loses power. If not, its kernel lives on: it sends the bytes that it took and
+        /// ends streams, or resets those with unread data. If so, no peer gets a FIN or a reset.
         power: bool,
         /// The effect on the disk.
         disk: DiskFate,
@@ -183,7 +183,7 @@ pub enum Step<M: Machine> {
     Fault(Fault),
     /// Gives a command. [`Sim::command`] allots the number.
     Command(HostId, RequestId, M::Command),
-    /// Asks a machine to stop in good order.
+    /// Requests a stop of a machine.
     Stop(HostId),
     /// Kills a process that did not stop in time, if it is still in its `life`.
     #[doc(hidden)]

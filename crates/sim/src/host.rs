@@ -1,4 +1,4 @@
-//! One host: a machine, its clocks, its endpoints, and what waits for it.
+//! One host: a machine, its clocks, its endpoints, and its queued inputs.
 
 use core::fmt;
 use std::collections::{BTreeMap, VecDeque};
@@ -174,7 +174,7 @@ pub(crate) struct Host<M: Machine> {
     pub(crate) wake_at: u64,
     /// The moment of the last wake-up, and how often in a row it was the same.
     pub(crate) woken: (u64, u32),
-    /// Counts lives: what belongs to an earlier one is dropped.
+    /// Counts the runs of the process: inputs of an earlier run are dropped.
     pub(crate) life: u32,
     /// Store operations under way.
     pub(crate) ops: u32,
@@ -219,12 +219,12 @@ impl<M: Machine> Host<M> {
         self.disk.get_or_insert_default()
     }
 
-    /// Whether the kernel answers what comes from the network.
+    /// Whether the kernel answers packets.
     pub(crate) fn answers(&self) -> bool {
         !matches!(self.state, HostState::Off | HostState::Asleep)
     }
 
-    /// Whether the process runs and has finished what it took last.
+    /// Whether the process runs and has finished its last input.
     #[inline]
     pub(crate) fn is_free(&self, at: u64) -> bool {
         matches!(self.state, HostState::Up | HostState::Loading)
@@ -265,7 +265,7 @@ impl<M: Machine> Host<M> {
     }
 }
 
-/// Whether something bound to one address gets what is sent to another. All addresses of a family are covered by
+/// Whether a socket bound to one address gets packets to another. All addresses of a family are covered by
 /// its unspecified one; IPv6's covers IPv4 too, as on most systems.
 pub(crate) fn covers(bound: SocketAddr, to: SocketAddr) -> bool {
     bound == to

@@ -1,9 +1,10 @@
-//! The book of a checker: excuses that it granted, promises that it timed, situations that it has met (FA-25, FA-26, FA-29).
+//! The ledger of a checker: the excuses it granted, the promises it timed, the situations that occurred (FA-25, FA-26,
+//! FA-29).
 //!
 //! An [`Excuse`] is a constant of the scenario, and there is no other way to excuse. It needs a [`Cause`] that the
 //! simulator itself has recorded for the host; without one, above its length or above its number it is a violation.
-//! A [`Promise`] has two bounds: all cases must keep the later one, 99 of 100 the earlier. A situation that a run has met
-//! is *exercised*: a checker of something that never happened has checked nothing.
+//! A [`Promise`] has two bounds: all cases must keep the later one, 99 of 100 the earlier. A situation that occurred in a
+//! run is *exercised*: a check of a situation that never occurred proves nothing.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -26,11 +27,11 @@ pub struct Excuse {
     pub because: &'static str,
     /// One of these must have touched the host …
     pub needs: &'static [Cause],
-    /// … in the span that is excused, or so long before it.
+    /// … in the excused span, or up to this time before it.
     pub reach: Duration,
     /// How often it may be used in one run.
     pub most_per_run: u32,
-    /// How long what is excused may have lasted.
+    /// The longest excused span.
     pub each_at_most: Duration,
 }
 
@@ -78,7 +79,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A book for a run in which these situations may be met.
+    /// A ledger for a run in which these situations may occur.
     #[must_use]
     pub fn new(situations: &[&'static str]) -> Self {
         Self { exercised: situations.iter().map(|name| (*name, false)).collect(), ..Self::default() }
@@ -115,7 +116,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Something that is promised has become true so long after the fault that mattered.
+    /// A promise came true this long after the fault that mattered.
     ///
     /// # Errors
     /// If that was too late for any case.
@@ -132,7 +133,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The run has met a situation.
+    /// A situation occurred in the run.
     pub fn met(&mut self, situation: &'static str) {
         self.exercised.insert(situation, true);
     }
@@ -173,7 +174,7 @@ impl Ledger {
 pub struct Entries {
     /// Excuses by name.
     pub excuses: BTreeMap<String, Used>,
-    /// The share of runs that have met each situation.
+    /// The share of runs with each situation.
     pub exercised: BTreeMap<String, f64>,
     /// Promises by name.
     pub promises: BTreeMap<String, Kept>,
@@ -243,7 +244,7 @@ impl Books {
             });
             match ceiling {
                 None => complaints.push(format!("excuse {name} has no ceiling in excuses.txt")),
-                // A single use says nothing about a share.
+                // A single use does not prove a share.
                 Some(most) if share > most && used.runs > 1 => {
                     complaints.push(format!("excuse {name} in {share:.3} of the runs, above {most}"));
                 }

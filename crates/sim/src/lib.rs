@@ -36,7 +36,7 @@
 //! | see everything as it happens | [`Observer`] |
 //! | interfere at a condition | [`Sim::inject`] from within an [`Observer`] |
 //! | drop or alter chosen datagrams | [`Observer::on_datagram`] |
-//! | excuse, time and count what a checker meets | [`Ledger`], [`Excuse`], [`Promise`], [`Sim::causes`] |
+//! | record excuses, times of promises and situations | [`Ledger`], [`Excuse`], [`Promise`], [`Sim::causes`] |
 //! | test a protocol | [`Scenario`], [`Checker`], [`run`], [`run_many`], [`Conditions`] |
 //! | read what happened | [`Sim::trace_to`] |
 //!

@@ -39,7 +39,7 @@ pub type Verdict = Result<(), Violation>;
 /// The fate of a datagram that a hook has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramFate {
-    /// It goes on its way, with whatever bytes the hook left.
+    /// It is sent, with the bytes that the hook left.
     Pass,
     /// It is lost.
     Drop,
@@ -88,7 +88,7 @@ pub trait Observer<M: Machine> {
     /// but its disk may be lost all the same.
     fn on_crash(&mut self, sim: &Sim<M>, host: HostId, disk: DiskFate) {}
 
-    /// A host's machine has stopped in good order.
+    /// A host's machine has stopped.
     fn on_stopped(&mut self, sim: &Sim<M>, host: HostId) {}
 
     /// A datagram goes out. It may be changed or dropped.

@@ -1,10 +1,10 @@
-//! The application outside of a machine (FA-21). It is not part of the engine: a scenario owns it and gives it what its
-//! machines report. `scenarios/turns/runner.rs` has client, guard, command and resource (FA-20, FA-22).
+//! The application outside of a machine (FA-21). It is not part of the engine: a scenario owns it and gives it the
+//! events of its machines. `scenarios/turns/runner.rs` has client, guard, command and resource (FA-20, FA-22).
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-/// An application behind a bounded queue: it works at its own speed, and may be stopped. Only what it has finished counts.
+/// An application behind a bounded queue: it works at its own speed, and may be stopped. Only finished items count.
 #[derive(Clone, Debug)]
 pub struct App<T> {
     places: usize,
@@ -18,7 +18,7 @@ pub struct App<T> {
 }
 
 impl<T> App<T> {
-    /// An application with so many places that takes so long for each.
+    /// An application with a queue of `places` that takes `each` for an item.
     #[must_use]
     pub fn new(places: usize, each: Duration) -> Self {
         let (queue, finished) = (VecDeque::new(), Vec::new());

@@ -223,7 +223,7 @@ impl<M: Machine> Sim<M> {
         Ok(from)
     }
 
-    /// Sends what lies in a slot on its way, to one host or to a whole domain.
+    /// Sends the packet of a slot, to one host or to a whole broadcast domain.
     fn launch(
         &mut self,
         id: HostId,
@@ -319,7 +319,7 @@ impl<M: Machine> Sim<M> {
         copy
     }
 
-    /// The host that gets what is sent to an address; of several that share it, the one that has the port.
+    /// The host that gets packets to an address; if several share it, the one with the port.
     fn receiver(&self, to: SocketAddr) -> Option<HostId> {
         let first = self.host_at(to.ip())?;
         match self.other_addresses.get(&to.ip()) {
@@ -369,12 +369,12 @@ impl<M: Machine> Sim<M> {
     }
 }
 
-/// Whether an address means everybody.
+/// Whether an address is a broadcast address.
 pub(crate) fn is_broadcast(ip: IpAddr) -> bool {
     ip == IpAddr::V4(Ipv4Addr::BROADCAST) || ip == IpAddr::V4(NETWORK_BROADCAST)
 }
 
-/// Whether a socket gets what is sent to an address. A broadcast reaches those who asked for it and those who are
+/// Whether a socket gets packets to an address. A broadcast reaches sockets with that broadcast target and sockets
 /// bound to all addresses, as on a real system.
 fn receives(binding: &Binding, to: SocketAddr) -> bool {
     if is_broadcast(to.ip()) {

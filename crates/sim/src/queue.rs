@@ -16,7 +16,7 @@ pub(crate) enum What {
     Start(HostId),
     /// A host's machine may want to be woken.
     Wake(HostId),
-    /// A host is free to take what waits for it.
+    /// A host is free to take its queued inputs.
     Drain(HostId),
     /// The datagram in this slot arrives.
     Datagram(u32),
@@ -90,7 +90,7 @@ impl EventQueue {
         self.heap.push(Entry { key, what });
     }
 
-    /// Takes what comes next, unless it lies beyond `until`.
+    /// Takes the next event, unless it is later than `until`.
     pub(crate) fn pop(&mut self, until: u64) -> Option<(u64, What)> {
         let first = self.heap.peek()?;
         if first.at() > until {
@@ -119,7 +119,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// A slot to fill; it holds what its last user left in it, so that a buffer keeps its memory.
+    /// A slot to fill; it keeps the content of its last user, so that a buffer keeps its memory.
     pub(crate) fn claim(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(T::default());

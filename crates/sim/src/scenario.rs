@@ -1,7 +1,7 @@
-//! Scenarios: a world, what goes wrong in it, and what must hold all the same.
+//! Scenarios: a simulated world, its faults, and the checks.
 //!
-//! A run has two phases. In the first, faults happen and the checker looks at safety: nothing that must never happen
-//! happens. Then everything is mended ([`Fault::Calm`]) and the system must converge within a stated bound.
+//! A run has two phases. In the first, faults happen and the checker checks safety. Then everything is mended
+//! ([`Fault::Calm`]) and the system must converge within a stated bound.
 
 use core::time::Duration;
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ use crate::observer::{Observer, Verdict, Violation};
 use crate::sim::Sim;
 use crate::stats::Stats;
 
-/// Looks at all nodes from outside.
+/// Checks all nodes from outside.
 #[expect(unused_variables, reason = "the names are for who implements one")]
 pub trait Checker<M: Machine>: Observer<M> {
-    /// Called now and then in both phases, and at the end: what must hold at any moment.
+    /// Called periodically in both phases, and at the end: checks that hold at any moment.
     ///
     /// # Errors
     /// If it does not hold.
@@ -67,7 +67,7 @@ pub struct Setup<M: Machine, C> {
     pub settings: serde_json::Value,
 }
 
-/// A kind of world and what must hold in it. One value of it makes a run for every seed.
+/// A kind of simulated world with its checks. One value of it makes a run for every seed.
 pub trait Scenario: Sync {
     /// The machine on the hosts.
     type Machine: Machine;

@@ -1,4 +1,4 @@
-//! The simulation: hosts, what is to happen, and the means to watch and to interfere.
+//! The simulation: hosts, scheduled events, and the methods to observe and to interfere.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -69,13 +69,13 @@ pub struct Sim<M: Machine> {
     pub(crate) requests: u64,
 }
 
-/// The streams of random numbers under one seed: what one part of the world draws does not move another.
+/// The streams of random numbers under one seed: the draws of one part do not change those of another.
 pub mod stream_of {
     /// Latency, loss and all else the network decides.
     pub const NETWORK: u64 = 1;
     /// Clocks and the seeds of machines.
     pub const HOSTS: u64 = 2;
-    /// Disks: how long they take and what they forget.
+    /// Disks: their latency and their losses.
     pub const DISKS: u64 = 3;
     /// Which faults happen, when and to whom.
     pub const FAULTS: u64 = 4;
@@ -209,7 +209,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Does something so much later; right after what happens now, if zero.
+    /// Schedules a step after `delay`; right after the current event, if zero.
     pub fn after(&mut self, delay: Duration, step: impl Into<Step<M>>) {
         let slot = self.steps.claim();
         *self.steps.at_mut(slot) = Some(step.into());
@@ -221,8 +221,8 @@ impl<M: Machine> Sim<M> {
         self.after(elapsed.saturating_sub(self.elapsed()), step);
     }
 
-    /// Does something from within an observer: a crash at once, between two actions of a machine; all else right
-    /// after what happens now.
+    /// Performs a step from within an observer: a crash at once, between two actions of a machine; any other right
+    /// after the current event.
     pub fn inject(&self, step: impl Into<Step<M>>) {
         self.injected.borrow_mut().push(step.into());
     }
@@ -262,12 +262,12 @@ impl<M: Machine> Sim<M> {
         Ok(self.answer.take())
     }
 
-    /// Asks a machine to stop in good order.
+    /// Requests a stop of a machine.
     pub fn stop(&mut self, host: HostId) {
         self.after(Duration::ZERO, Step::Stop(host));
     }
 
-    /// Does something to the world, right after what happens now.
+    /// Applies a fault, right after the current event.
     pub fn fault(&mut self, fault: Fault) {
         self.after(Duration::ZERO, fault);
     }
@@ -277,7 +277,7 @@ impl<M: Machine> Sim<M> {
         self.trace.add_writer(writer, json);
     }
 
-    /// Flushes what [`Sim::trace_to`] was given.
+    /// Flushes the writer of [`Sim::trace_to`].
     ///
     /// # Errors
     /// If a writer failed, now or before.
@@ -356,7 +356,7 @@ impl<M: Machine> Sim<M> {
         self.hosts[host.index()].is_dead()
     }
 
-    /// Which of its lives a host is in: 1 after its first start, one more after each other.
+    /// The number of starts of a host.
     #[must_use]
     pub fn life(&self, host: HostId) -> u32 {
         self.hosts[host.index()].life
@@ -426,7 +426,7 @@ impl<M: Machine> Sim<M> {
         &self.hosts[host.index()].stats
     }
 
-    /// Whether what one host sends can reach another, as far as cuts and partitions go.
+    /// Whether packets of one host can reach another, by cuts and partitions.
     #[must_use]
     pub fn is_linked(&self, from: HostId, to: HostId) -> bool {
         self.links.pass(from, to)

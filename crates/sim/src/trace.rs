@@ -175,7 +175,7 @@ impl Trace {
         }
     }
 
-    /// Writes a line for something that the hash need not know, as it follows from what it knows.
+    /// Writes a line that the hash need not cover, because it follows from hashed events.
     #[inline]
     pub(crate) fn remark<'a>(&mut self, at: u64, host: Option<HostId>, record: impl FnOnce() -> Record<'a>) {
         if !self.sinks.is_empty() {
@@ -183,7 +183,7 @@ impl Trace {
         }
     }
 
-    /// The hash, to take in the details of what was noted.
+    /// The hash, for the details of a noted event.
     #[inline]
     pub(crate) fn hash(&mut self) -> &mut TraceHash {
         &mut self.hash

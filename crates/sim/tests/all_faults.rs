@@ -24,7 +24,7 @@ fn all_faults() -> Conditions {
     Conditions { faults, ..Conditions::default() }
 }
 
-/// Runs seeds and gives what is wrong with them.
+/// Runs seeds and returns their violations.
 fn campaign<S: Scenario>(scenario: &S, seeds: u64) -> Vec<String> {
     let (mut books, mut wrong) = (Books::default(), Vec::new());
     let take = |report: Report| {

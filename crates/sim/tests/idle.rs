@@ -1,4 +1,4 @@
-//! The memory of an idle node. In a process of its own, as it looks at the whole of it.
+//! The memory of an idle node. In a process of its own, because it measures the whole process.
 
 use core::time::Duration;
 use std::net::SocketAddr;

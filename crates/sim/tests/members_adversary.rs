@@ -47,7 +47,7 @@ fn one_to_five_liars_of_fifty_change_nothing() {
 /// absent, and the crash is noticed on time.
 #[test]
 fn each_forged_packet_by_itself_changes_nothing() {
-    // Every node probes a member that is said to have left, so goodbyes in flood make a long run.
+    // Every node probes a member that is reported as left, so a flood of forged leaves makes a long run.
     let rate = |lie| if lie == Lie::Leave { 4 } else { 40 };
     let group = |liars, lie| Adversaries { nodes: 20, rate: rate(lie), ..Adversaries::new(liars, lie) };
     let seeds = 1..=seeds().min(50);
@@ -98,7 +98,7 @@ fn a_seed_decides_a_run_with_adversaries_and_with_intruders() {
     assert_eq!(ok(&intruders, 3).trace_hash, ok(&intruders, 3).trace_hash);
 }
 
-/// FA-28: the protocol of the paper believes every packet, and the checkers notice.
+/// FA-28: the protocol of the paper accepts every packet, and the checkers notice.
 #[test]
 fn members_that_verify_nothing_are_caught() {
     let preset = Preset::OriginalSwim;

@@ -1,4 +1,4 @@
-//! The scenario of the mesh: rings, messages, people who are away, and faults of its own.
+//! The scenario of the mesh: rings, messages, offline nodes, and built-in faults.
 
 use annulus_core::w3w::{Fault, Forward};
 use annulus_sim::scenarios::mesh::MeshScenario;

@@ -63,7 +63,7 @@ fn a_reported_delivery_is_true_after_a_loss_of_power() {
         let lines = outbox(&mut sim, sender);
         let line = lines.iter().find(|line| line.number == told).expect("its line is there");
         assert_eq!(line.state, SentState::Delivered, "seed {seed}: {line:?}");
-        // And whatever else was sent ends well: what is not confirmed is offered again, what is there is not taken twice.
+        // All other messages end well: unconfirmed ones are retransmitted, and none is delivered twice.
         sim.run_for(300 * SECOND, &mut ()).expect("nothing is violated");
         let inbox = match sim.ask(recipient, Command::Inbox { from: 0 }, 10 * SECOND, &mut ()) {
             Ok(Some(Reply::Inbox(lines))) => lines.len(),

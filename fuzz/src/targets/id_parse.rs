@@ -1,4 +1,4 @@
-//! Text to [`Id`] and back: whatever parses prints as the same 32 digits, and everything else says why not.
+//! Text to [`Id`] and back: a text that parses prints as the same 32 digits, and any other gives an error.
 
 use annulus_core::{Id, ParseIdError};
 

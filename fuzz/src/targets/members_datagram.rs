@@ -1,4 +1,4 @@
-//! One datagram to a node that knows others and has a probe under way: decoding, and what the machine makes of it.
+//! One datagram to a node that knows others and has a probe under way: decoding, and the reaction of the machine.
 
 use core::time::Duration;
 
@@ -83,7 +83,7 @@ fn probing() -> Rig<Swim> {
     while rig.machine.counted().probes == 0 {
         rig.advance(Duration::from_millis(10));
     }
-    // One is suspected, so that what contradicts and what confirms both have something to do.
+    // One member is suspected, so that refutations and confirmations both have an effect.
     let header = Header { from: id(2), sequence: Sequence(1) };
     let suspect = Message::Suspect { header, id: id(3), incarnation: Incarnation(0) };
     let mut bytes = Vec::new();

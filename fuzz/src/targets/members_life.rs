@@ -1,4 +1,4 @@
-//! The life of one member of a group: see `world` for what is checked.
+//! The life of one member of a group: see `world` for the checks.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

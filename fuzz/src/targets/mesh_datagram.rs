@@ -1,4 +1,4 @@
-//! One datagram to a node of the mesh that has a peer: decoding, and what the machine makes of it.
+//! One datagram to a node of the mesh that has a peer: decoding, and the reaction of the machine.
 
 use annulus_core::contract::Rig;
 use annulus_core::w3w::{Mesh, UDP, decode_here, encode_here};

@@ -1,4 +1,4 @@
-//! The life of one node of the mesh: see `world` for what is checked.
+//! The life of one node of the mesh: see `world` for the checks.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,4 +1,4 @@
-//! One datagram to a node that has pings under way: decoding, and what the machine makes of it.
+//! One datagram to a node that has pings under way: decoding, and the reaction of the machine.
 
 use core::time::Duration;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! The life of one pinging node, alone and as two parts of a [`Node`]: see `world` for what is checked.
+//! The life of one pinging node, alone and as two parts of a [`Node`]: see `world` for the checks.
 
 use core::time::Duration;
 use std::collections::BTreeSet;

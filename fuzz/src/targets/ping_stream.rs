@@ -39,7 +39,7 @@ fn started() -> Rig<Ping> {
     rig
 }
 
-/// Says all chunks and a FIN; on refusal, how many were taken before.
+/// Sends all chunks and a FIN; a refusal returns the number of chunks taken before.
 fn speak(rig: &mut Rig<Ping>, chunks: &[&[u8]]) -> Result<(), (usize, Refusal)> {
     accept(rig);
     for (index, chunk) in chunks.iter().enumerate() {

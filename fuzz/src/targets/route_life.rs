@@ -1,4 +1,4 @@
-//! The life of one node of a ring: see `world` for what is checked.
+//! The life of one node of a ring: see `world` for the checks.
 
 use core::time::Duration;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! One message of `route`: what can be read has one form, and reading ends.
+//! One message of `route`: a decoded message has one form, and decoding ends.
 
 use annulus_core::pastry::{decode, encode};
 use annulus_core::wire::Writer;

@@ -13,7 +13,7 @@ pub(super) fn run(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     if let Ok(message) = jitterbug::decode(bytes) {
         let whole = encoded(&message);
-        // JA-50: what is behind a TR1 or a TR2 is ignored.
+        // JA-50: bytes behind a TR1 or a TR2 are ignored.
         let behind = matches!(message, Message::Tr1 { .. } | Message::Tr2 { .. });
         assert_eq!(whole, bytes[..whole.len()], "what is decoded encodes to the same bytes");
         assert!(behind || whole.len() == bytes.len(), "nothing of a message is ignored");

@@ -1,4 +1,4 @@
-//! The data inside TP5: the frame, the document in it, and that what any peer sends can be merged.
+//! The data inside TP5: the frame, the document in it, and that data of any peer can be merged.
 
 use annulus_core::jitterbug::{Document, frame, unframe};
 

@@ -1,4 +1,4 @@
-//! The life of one node of the token ring: see `world` for what is checked.
+//! The life of one node of the token ring: see `world` for the checks.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn config(choice: u8) -> Config {
     }
 }
 
-/// More holds than this in one life would only wait for each other.
+/// More holds than this in one run would only wait for each other.
 const HOLDS_MAX: u32 = 6;
 
 #[derive(Default)]

@@ -54,7 +54,7 @@ fn started() -> Rig<Jitterbug<Ledger>> {
     rig
 }
 
-/// Says all of it and a FIN.
+/// Sends all of it and a FIN.
 fn speak(rig: &mut Rig<Jitterbug<Ledger>>, offer: &[u8], rest: &[u8], piece: usize) -> Result<(), Refusal> {
     accept(rig);
     for chunk in offer.chunks(piece).chain(rest.chunks(piece)) {

@@ -1,5 +1,5 @@
-//! A program for [`Reader`] and [`Writer`] from the bytes themselves: what is read is written again, and a read
-//! that fails takes nothing.
+//! A program for [`Reader`] and [`Writer`] from the bytes themselves: a read value is written again, and a read that
+//! fails takes nothing.
 
 use annulus_core::wire::{DecodeError, Reader, Writer};
 

@@ -1,7 +1,7 @@
-//! A driver whose every choice comes from the input: what arrives, when, in which order, and what breaks.
+//! A driver whose every choice comes from the input: arrivals, times, order and faults.
 //!
-//! It keeps what a driver promises (see `annulus_core::Machine`) and checks what a machine promises, after every
-//! step and in every state that the input leads to. A protocol takes part with a [`Subject`].
+//! It keeps the promises of a driver (see `annulus_core::Machine`) and checks those of a machine, after every step. A
+//! protocol takes part with a [`Subject`].
 
 mod disk;
 mod streams;
@@ -64,7 +64,7 @@ pub(crate) fn peer(number: u8) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 2 + number % PEERS], 7001))
 }
 
-/// Checks that a machine that refused what came by `stream` is as if that had been reset after `taken`.
+/// Checks that a machine that refused bytes of `stream` is as if that had been reset after `taken`.
 pub(crate) fn check_refused<M>(
     mut refused: Rig<M>,
     mut reset: Rig<M>,
@@ -210,7 +210,7 @@ impl<S: Subject> World<S> {
         Ok(())
     }
 
-    /// The peer answers what the machine wrote, in two pieces.
+    /// The peer answers the bytes of the machine, in two pieces.
     fn stream_answer(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
         let (choice, cut) = (input.u8()?, usize::from(input.u8()?));
         let written = self.streams.written(choice).map(<[u8]>::to_vec);

@@ -99,7 +99,7 @@ impl Streams {
         Some((id, event))
     }
 
-    /// Does what the machine wants done with a stream; nothing, if it is gone.
+    /// Performs an action of the machine on a stream; none, if it is gone.
     pub(super) fn carry_out<M: Machine>(&mut self, action: &Action<'_, M>) {
         match *action {
             Action::Open { stream, .. } => {

@@ -13,7 +13,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 use crate::table::Table;
 
-/// Counts every allocation of this program: memory per member is what it says.
+/// Counts every allocation of this program, for the memory per member.
 #[global_allocator]
 static COUNTED: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// How many seconds of virtual time the bytes are counted for.
     #[arg(long, default_value_t = 120)]
     seconds: u64,
-    /// Only answer so many pings, as this one: what callgrind is put on.
+    /// Only answer so many pings, as this side: the run under callgrind.
     #[arg(long, value_enum, requires_all = ["members", "pings"], hide = true)]
     answer_as: Option<Side>,
     /// How many members the one that answers has.

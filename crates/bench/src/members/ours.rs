@@ -92,7 +92,7 @@ pub(super) fn bytes_rate(nodes: u32, seconds: u64, extras: bool) -> anyhow::Resu
     Ok(measured.bytes_rate)
 }
 
-/// A node, its actions, and what time it is.
+/// A node, its actions, and its clock.
 struct Measured {
     swim: Swim,
     queue: Queue<Swim>,
@@ -114,7 +114,7 @@ impl Measured {
         node
     }
 
-    /// Lets time pass until the node wants to be woken, and answers what it then asks.
+    /// Advances the clock to the next timeout of the node, and answers its pings.
     fn live(&mut self) {
         let Some((at, _)) = self.swim.poll_timeout() else { return };
         self.now = Now::new(at, self.now.wall);
@@ -127,7 +127,7 @@ impl Measured {
         self.act();
     }
 
-    /// Carries out what the node wants: gives the answers to its pings.
+    /// Performs the actions of the node; returns the answers to its pings.
     fn act(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut answers = Vec::new();
         loop {

@@ -126,7 +126,7 @@ fn packet(src: Peer, dst: Peer, message: Message<Peer>) -> Vec<u8> {
     bytes
 }
 
-/// Counts what is sent and forgets it.
+/// Counts sent packets and drops them.
 #[derive(Default)]
 struct Counted {
     sent: u32,

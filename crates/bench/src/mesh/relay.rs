@@ -149,7 +149,7 @@ fn transfer(mut source: TcpStream, mut sink: TcpStream, frames: Vec<Vec<u8>>) ->
 /// them. At the first point messages in memory have reached their limit.
 pub(super) fn slow_reader(mebibytes: usize) -> anyhow::Result<(u64, u64)> {
     let relay = Relay::start()?;
-    // A round with a peer that reads: what the node needs at work is there then.
+    // A round with a peer that reads: afterwards the node has allocated its working memory.
     let (source, sink) = (relay.peer(2)?, relay.peer(3)?);
     transfer(source, sink, frames(mebibytes / 4, 3))?;
     let mut source = relay.peer(4)?;

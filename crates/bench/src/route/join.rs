@@ -1,4 +1,4 @@
-//! How long a join takes, beside what it cannot do without: a connection and a round trip for each node on its way.
+//! The time of a join, beside its lower bound: a connection and a round trip for each node on its path.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::loopback::{Ring, config, join};
 use crate::cpu::median;
 use crate::table::Table;
 
-/// Lets a 16th node join a ring of 15 and leave it again, so often.
+/// Lets a 16th node join a ring of 15 and leave it again, `rounds` times.
 pub(super) async fn run(rounds: usize) -> anyhow::Result<Table> {
     let ring = Ring::start(NODES - 1).await?;
     let echo = echo().await?;

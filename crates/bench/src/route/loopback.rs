@@ -28,7 +28,7 @@ pub(super) fn addr(index: usize) -> SocketAddr {
 /// The settings of a node.
 pub(super) fn config(index: usize, id: Id) -> Config {
     let seeds = if index == 0 { Vec::new() } else { vec![addr(0)] };
-    // A machine that is busy with other things is slow to acknowledge: that is not what is measured.
+    // A busy machine acknowledges slowly, which this does not measure.
     let ack_timeout_min = std::time::Duration::from_secs(2);
     Config { id, bind: addr(index), seeds, outstanding_max: 1 << 16, ack_timeout_min, ..Config::default() }
 }

@@ -1,4 +1,4 @@
-//! `route` beside what the Go implementation does: a JSON object on a TCP connection of its own for every step.
+//! `route` beside the method of the Go implementation: a JSON object on its own TCP connection for every hop.
 //!
 //! `loopback.rs` has our ring, `framed.rs` the limit: bare frames on kept connections, `json.rs` the stand-in for the Go implementation's transport, `join.rs` the time a join
 //! takes. The routing decision has a program of its own, `--bin decision`, since it counts allocations.

@@ -1,4 +1,4 @@
-//! A cluster of real agents, and what they report.
+//! A cluster of real agents, and their reports.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

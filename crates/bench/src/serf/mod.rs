@@ -1,7 +1,7 @@
 //! `members` against Serf: real agents of both on loopback addresses, in turns. How soon a killed agent is suspected,
 //! dead, and known as dead to all; how soon an event is everywhere.
 //!
-//! Both sides are watched the same way: a thread per agent reads what it reports, line by line, and notes the time.
+//! Both sides are watched the same way: a thread per agent reads its reports, line by line, and records the time.
 //! Serf reports in its log, `annulus` in its stream of events.
 
 mod cluster;

@@ -1,4 +1,4 @@
-//! The shortest ring that tokio allows: what comes in goes on to the next.
+//! The shortest ring that tokio allows: each node forwards its input to the next.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -83,7 +83,7 @@ where
                 whole &= status(node).await?.nodes.len() == usize::from(nodes);
             }
         }
-        // The whole list has gone round when everybody has had the token a few times more.
+        // The whole list has gone round when every node has had the token a few times more.
         tokio::time::sleep(Duration::from_millis(200)).await;
         let before = fence(&ring[0]).await?;
         let (begin, cpu) = (Instant::now(), cpu::of_thread());

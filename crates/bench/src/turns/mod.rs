@@ -1,6 +1,6 @@
 //! Exclusive turns against etcd's locks: both with three members on this machine and this disk, both over HTTP and JSON, one
-//! client on one connection. And `annulus lock` against flock(1), which contacts no other host. `bars.rs` has what needs
-//! no other program.
+//! client on one connection. And `annulus lock` against flock(1), which contacts no other host. `bars.rs` has the
+//! figures that need no other program.
 
 mod bars;
 
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Vec<Table>> {
     Ok(vec![acquire, bars(&taken, &ours, &flock)?])
 }
 
-/// The figures beside what they must be.
+/// The figures beside their bounds.
 fn bars(taken: &[Vec<Duration>; 2], ours: &[Duration], flock: &[Duration]) -> anyhow::Result<Table> {
     let micros = |time: Duration| format!("{:.0} us", time.as_secs_f64() * 1e6);
     let rate =
@@ -151,7 +151,7 @@ fn bars(taken: &[Vec<Duration>; 2], ours: &[Duration], flock: &[Duration]) -> an
     })
 }
 
-/// One bar: our figure, the one beside it, their ratio, and what the ratio must be.
+/// One row: our figure, the one beside it, their ratio, and its bound.
 fn bar_row(bar: &str, own: String, beside: String, ratio: String, must: &str) -> Vec<String> {
     vec![bar.to_owned(), own, beside, ratio, must.to_owned()]
 }
@@ -186,7 +186,7 @@ fn row(what: &str, taken: &[Duration]) -> Vec<String> {
     vec![what.into(), format!("{rate:.0}"), at(50).to_string(), at(99).to_string()]
 }
 
-/// How long a program takes until the command that it runs has started: the command says when.
+/// The time until the command of a program has started: the command reports it.
 fn start(program: &Path, args: &[&str]) -> anyhow::Result<Duration> {
     let begin = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let output = Command::new(program).args(args).args(["date", "+%s.%N"]).output()?;

@@ -148,7 +148,7 @@ struct Watched {
     heard: u64,
 }
 
-/// Pings remembered of one node: more than can be under way, so that what is forgotten cannot be answered.
+/// Pings remembered of one node: more than can be under way, so that a forgotten ping cannot be answered.
 const REMEMBERED: usize = 256;
 
 impl PingChecker {

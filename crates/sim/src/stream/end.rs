@@ -35,7 +35,7 @@ pub(crate) struct End {
     pub(crate) phase: Phase,
     pub(crate) listener: Option<ListenerId>,
 
-    /// Whether a machine holds it; without one the kernel brings to an end what it has taken.
+    /// Whether a machine holds it; without one the kernel finishes sending the bytes that it took.
     pub(crate) held: bool,
     /// Whether the machine got `Connected`.
     pub(crate) told: bool,
@@ -43,7 +43,7 @@ pub(crate) struct End {
     pub(crate) credit: usize,
     /// Written by the machine, not yet taken by the kernel.
     pub(crate) unsent: VecDeque<u8>,
-    /// Whether the machine has said that no more comes.
+    /// Whether the machine has finished its direction.
     pub(crate) finish: bool,
     /// Bytes taken that are not yet reported to the machine.
     pub(crate) taken_untold: usize,
@@ -157,7 +157,7 @@ impl End {
         self.unconfirmed == self.limit()
     }
 
-    /// Whether nothing is left to do, given what has become of the other end.
+    /// Whether nothing is left to do, given the state of the other end.
     pub(crate) fn is_over(&self, peer: Phase) -> bool {
         match self.phase {
             Phase::Idle => true,
@@ -177,7 +177,7 @@ impl End {
         }
     }
 
-    /// The kernel takes what it has room for; the buffer grows with what was confirmed. True if it took anything.
+    /// The kernel takes bytes while it has room; the buffer grows with the confirmed bytes. True if it took anything.
     pub(crate) fn take(&mut self, buffer_bytes: usize, buffer_max_bytes: usize) -> bool {
         if self.phase != Phase::Open {
             return false;

@@ -82,7 +82,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// Moves what the machine wrote into the kernel, and what the kernel has onto the wire.
+    /// Moves bytes from the machine into the kernel, and from the kernel onto the wire.
     pub(super) fn take_and_transmit(&mut self, key: EndKey) {
         let (buffer, buffer_max) =
             (self.config.stream.send_buffer_bytes, self.config.stream.send_buffer_max_bytes);
@@ -346,7 +346,7 @@ impl<M: Machine> Sim<M> {
         conn.is_forgotten
     }
 
-    /// Something on the way answers a segment with a reset.
+    /// A middlebox answers a segment with a reset.
     fn bounce(&mut self, key: EndKey) {
         let slot = self.segments.claim();
         let segment = self.segments.at_mut(slot);

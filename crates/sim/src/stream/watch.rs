@@ -1,4 +1,5 @@
-//! Watched and idle streams: looks at the kernel, keep-alive probes, and what a sleeping machine does to both.
+//! Watched and idle streams: reads of the kernel state, keep-alive probes, and the effect of a suspended machine on
+//! both.
 
 use annulus_core::{CloseReason, Instant, KeepAlive, Machine, StreamId, Watch, Watched, micros};
 
@@ -39,7 +40,7 @@ impl<M: Machine> Sim<M> {
         }
     }
 
-    /// A driver looks at the kernel of a watched stream.
+    /// A driver reads the kernel state of a watched stream.
     pub(crate) fn look_due(&mut self, key: EndKey) {
         let now = self.now;
         let Some(end) = self.end_mut(key) else { return };

@@ -206,7 +206,7 @@ impl Machine for Chatter {
     fn counters(&self, _: VisitCounter<'_>) {}
 }
 
-/// Counts how streams ended, and what arrived on those that ended well.
+/// Counts the ends of streams, and the bytes of those that ended well.
 #[derive(Default)]
 struct Ends {
     counts: BTreeMap<String, u64>,

@@ -15,7 +15,7 @@ fn network(change: impl FnOnce(&mut NetworkConfig)) -> Config {
     config
 }
 
-/// Sends `count` numbered datagrams from 0 to 1, a millisecond apart, and gives what arrived.
+/// Sends `count` numbered datagrams from 0 to 1, a millisecond apart, and returns those that arrived.
 fn series(world: &mut World, count: usize) -> Vec<usize> {
     for n in 0..count {
         world.send(0, 1, &n.to_string());

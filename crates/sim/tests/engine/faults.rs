@@ -1,4 +1,4 @@
-//! The faults that kernels, networks and hosts have beside crashes and cuts, one test each: what a machine sees of it.
+//! The faults of kernels, networks and hosts beside crashes and cuts: one test each for its effect on a machine.
 
 use core::time::Duration;
 use std::net::SocketAddr;

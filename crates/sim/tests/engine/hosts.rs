@@ -287,7 +287,7 @@ fn a_calm_mends_everything() {
     }
 }
 
-/// An observer that crashes a host in the middle of what it does.
+/// An observer that crashes a host between two actions.
 struct Saboteur;
 
 impl Observer<Puppet> for Saboteur {

@@ -1,4 +1,4 @@
-//! Excuses, promises and situations: what a checker may let pass, and only then.
+//! Excuses, promises and situations of a checker.
 
 use core::time::Duration;
 

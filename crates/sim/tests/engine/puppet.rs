@@ -1,4 +1,4 @@
-//! A simulation of puppets, and what they report.
+//! A simulation of puppets, and their reports.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

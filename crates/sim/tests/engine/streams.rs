@@ -1,4 +1,4 @@
-//! Streams in the simulator: one test for each rule of `annulus_core::StreamEvent`, and for what TCP does.
+//! Streams in the simulator: one test for each rule of `annulus_core::StreamEvent`, and for each effect of TCP.
 
 use annulus_core::StreamId;
 use annulus_sim::{Config, DiskFate, Fault, HostSpec, Stats, StreamConfig};

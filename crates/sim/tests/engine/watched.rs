@@ -1,4 +1,4 @@
-//! Streams as Linux keeps them, and what a machine learns that watches one (FA-1, FA-2, FA-7; CU-19, CU-20).
+//! Streams of Linux, and the events of a watched one (FA-1, FA-2, FA-7; CU-19, CU-20).
 
 use annulus_core::{StreamId, Watch};
 use annulus_sim::{Config, DiskFate, Fault, StreamConfig};

@@ -1,8 +1,8 @@
 //! A small machine with a few promises, and a switch for each way to be careless about one fault.
 //!
 //! Each courier sends numbered notes over one stream to the next living courier, which makes a note durable before it
-//! acknowledges it. Datagrams show who lives. An acknowledged note is a lease for [`LEASE`] from the moment it was written.
-//! Where a courier has an application, the application finishes a note before it is made durable.
+//! acknowledges it. Datagrams show which couriers are alive. An acknowledged note is a lease for [`LEASE`] from the
+//! moment it was written. Where a courier has an application, the application finishes a note before it is made durable.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(crate) const SPACE: SpaceId = SpaceId::new(0);
 pub(crate) const PORT: u16 = 4000;
 const ID: &[u8] = b"id";
 
-/// How often a courier looks at its clock.
+/// The interval between clock checks of a courier.
 const TICK: Duration = Duration::from_millis(250);
 /// The timeout of a note, after which its stream is closed.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -65,7 +65,7 @@ pub(crate) enum Flaw {
     LateIsFresh,
     /// A note is delivered when its event was given to the application's queue (FA-16).
     EventIsDelivery,
-    /// Nothing goes on without everybody (FA-17).
+    /// Progress needs all couriers (FA-17).
     NeedsAll,
 }
 
@@ -174,7 +174,7 @@ impl Courier {
         (from as u64).to_be_bytes()
     }
 
-    /// The note that is a lease now, and to whom it went.
+    /// The note that is a lease now, and its recipient.
     pub(crate) fn lease(&self, now: Now) -> Option<(usize, u64)> {
         let lease = self.lease.as_ref()?;
         let wall = |wall: Wall| Duration::from_micros(wall.as_micros());

@@ -19,7 +19,7 @@ const HOSTS: usize = 4;
 /// How long faults happen, and how often the checker looks.
 const FAULTS: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_millis(250);
-/// A note that is done may take so long to be on the other disk where the own kernel is trusted; sound couriers need no time.
+/// The time until a done note is on the other disk if the own kernel is trusted; sound couriers need none.
 const DURABLE_WITHIN: Duration = Duration::from_millis(400);
 /// The places of an application, and how long it takes for a note (FA-16).
 const APP: (usize, Duration) = (2, Duration::from_millis(50));
@@ -156,7 +156,7 @@ impl Watch {
         }
     }
 
-    /// Looks at all couriers from outside.
+    /// Checks all couriers from outside.
     fn look(&mut self, sim: &Sim<Courier>) -> Verdict {
         let now = sim.elapsed();
         for host in sim.hosts() {

@@ -106,7 +106,8 @@ fn cuf_4_a_relay_that_loses_its_disk_after_held_delays_a_letter_and_no_more() {
     }
 }
 
-/// A plain message is in the custody of the two neighbours of its recipient once they have said `held`. They lose power.
+/// A plain message is in the custody of the two neighbours of its recipient once they have answered `held`. They lose
+/// power.
 fn custodians_die_after_held(seed: u64, change: fn(&mut Config, usize)) -> bool {
     let mut world = World::default();
     world.disk.sync = Duration::from_millis(2)..=Duration::from_millis(20);

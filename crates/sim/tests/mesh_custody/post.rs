@@ -25,13 +25,13 @@ pub(crate) struct Watch {
     pub(crate) acknowledged: BTreeMap<RequestId, (HostId, u64)>,
     pub(crate) states: BTreeMap<(HostId, u64), SentState>,
     pub(crate) stores_lost: u32,
-    /// Recipients whose stores were lost or restored: what they had may come again.
+    /// Recipients whose stores were lost or restored: their letters may arrive again.
     pub(crate) forgetful: Vec<HostId>,
-    /// How many frames said `held`.
+    /// The number of `held` frames.
     pub(crate) held: u32,
     /// A node that loses power when it writes `held`, and how often.
     pub(crate) kill_at_held: Option<(HostId, u32)>,
-    /// The DATA of all plain messages that were written, by who wrote it.
+    /// The DATA of all plain messages that were written, by writer.
     pub(crate) plain_written: BTreeSet<(HostId, Vec<u8>)>,
 }
 

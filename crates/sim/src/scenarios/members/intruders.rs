@@ -24,7 +24,7 @@ use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::Sim;
 
-/// An answer to a intruder may be so many times as long as what it sent.
+/// The limit of an answer to an intruder, as a multiple of the bytes that it sent.
 pub const ANSWER_FACTOR: u64 = 3;
 
 /// The settings.

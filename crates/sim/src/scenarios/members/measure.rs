@@ -52,7 +52,7 @@ pub struct Measure {
     pub suspicion_mult: Option<u32>,
     /// Whether periods begin together, and the crash just before one.
     pub aligned: bool,
-    /// How many are paused now and then.
+    /// The number of nodes that are paused repeatedly.
     pub stalling: u32,
     /// How long they are paused: uniform, in milliseconds.
     pub stall_millis: (u64, u64),
@@ -62,7 +62,7 @@ pub struct Measure {
     pub flood: bool,
     /// Where nodes are, in models of latency with places.
     pub places: Places,
-    /// Probability that a datagram is lost on the longest way; less, the shorter the way.
+    /// Probability that a datagram is lost on the longest path; it falls with the length of the path.
     pub far_loss: f64,
     /// The network.
     pub config: Config,
@@ -87,7 +87,7 @@ pub struct Measured {
     pub bytes_rate: f64,
     /// Whether everyone knew the truth in the end.
     pub converged: bool,
-    /// From the end of what was done until everyone did, in seconds; of crashes that is what the times above say.
+    /// Seconds from the end of the event until all nodes knew the truth; crashes have the times above.
     pub converged_seconds: Option<f64>,
     /// The longest time a node let pass from one probe of a living member to the next, in periods; 0 of groups too
     /// large to be watched that closely.
@@ -98,7 +98,7 @@ pub struct Measured {
     pub near_know_seconds: Vec<f64>,
     /// The same of those far from it.
     pub far_know_seconds: Vec<f64>,
-    /// Bytes per node and second on near and on far ways.
+    /// Bytes per node and second on short and on long paths.
     pub ways_rate: Option<(f64, f64)>,
     /// The hash of everything that happened.
     pub trace_hash: String,
@@ -106,7 +106,7 @@ pub struct Measured {
 
 /// The random stream for losses by distance.
 const LOSS_STREAM: u64 = 0x1055;
-/// A period, as all presets but `wan` have it, is what is warmed up with.
+/// The warm-up uses the period of all presets but `wan`.
 const WARM_PERIODS: u32 = 10;
 
 impl Measure {
@@ -232,7 +232,7 @@ impl Measure {
         Ok(())
     }
 
-    /// Lets time pass; gives when everyone first knew the truth, where that is what is measured.
+    /// Runs the simulation; returns the time at which all nodes knew the truth, if that is measured.
     fn watch_until(
         &self,
         sim: &mut Sim<Swim>,
@@ -261,7 +261,7 @@ impl World {
     }
 }
 
-/// Whether every node that is up knows who is up and who is not. Loss may make a node suspect some others. A node that
+/// Whether every running node knows which nodes run. Loss may make a node suspect some others. A node that
 /// suspects most of them has lost contact.
 fn is_true(sim: &Sim<Swim>) -> Result<(), String> {
     let mut up: Vec<Id> = sim.machines().map(|(_, machine)| machine.id()).collect();

@@ -51,7 +51,7 @@ pub const CONVERGE_PERIODS: u32 = 240;
 /// The port all nodes are bound to.
 pub const PORT: u16 = 7946;
 
-/// The id of a host: the same in all its lives.
+/// The id of a host: the same after every restart.
 #[must_use]
 pub fn id_of(host: HostId) -> Id {
     let mut uuid = [0x5a; 16];

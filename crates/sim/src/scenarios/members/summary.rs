@@ -1,4 +1,4 @@
-//! Many runs as one: what a campaign prints.
+//! The summary of many runs: the output of a campaign.
 
 use core::fmt;
 
@@ -49,7 +49,7 @@ pub struct Summary {
     pub broadcasts_refused: u64,
     /// Whether everyone knew the truth at the end of every run.
     pub converged: bool,
-    /// From the end of what was done until everyone did.
+    /// From the end of the event until all nodes knew the truth.
     pub converged_seconds: Spread,
     /// The effects of distance, if nodes have places.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,9 +65,9 @@ pub struct Distance {
     pub near_know_seconds: Spread,
     /// The same of those far from it.
     pub far_know_seconds: Spread,
-    /// Bytes per node and second on near ways.
+    /// Bytes per node and second on short paths.
     pub near_bytes: f64,
-    /// The same on far ways.
+    /// The same on long paths.
     pub far_bytes: f64,
 }
 

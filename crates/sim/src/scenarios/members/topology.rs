@@ -1,4 +1,4 @@
-//! Where nodes are, which of them are far from each other, and what gets lost on the way.
+//! The places of nodes, their distances, and losses by distance.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::sim::Sim;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Places {
-    /// Not at all: near by id says nothing about near in the network.
+    /// Not at all: nearness of ids and nearness in the network are independent.
     #[default]
     Random,
     /// Ids that begin alike are near each other: by the first bits in clusters, by a space-filling curve in the plane.
@@ -44,7 +44,7 @@ impl Places {
 
 /// The traffic and the losses of long paths.
 pub(super) struct Ways {
-    /// Longer ways are far.
+    /// Longer paths are far.
     far_above: Duration,
     longest: Duration,
     /// Probability that a datagram is lost on the longest way; less, the shorter it is.

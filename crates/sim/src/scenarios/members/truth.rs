@@ -17,15 +17,15 @@ use crate::sim::Sim;
 /// The settings.
 #[derive(Clone, Debug)]
 pub struct Truth {
-    /// How many nodes; the last three are those to whom something happens.
+    /// The number of nodes; the last three have the faults.
     pub nodes: u32,
     /// How they are set.
     pub settings: swim::Settings,
-    /// How long one is paused at least; it goes on when everybody else knows, if that takes longer.
+    /// The least length of the pause; it lasts until all others know of it, if that takes longer.
     pub still: Duration,
 }
 
-/// How long everybody else took to know, in seconds.
+/// The seconds until all other nodes knew.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Told {
     /// That the killed one is dead.
@@ -39,7 +39,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Which of them are known to take at most so long.
+    /// The times, once all four are known.
     fn done(times: &[Option<Duration>; 4]) -> Option<Self> {
         let [killed, still, back, moved] = times.map(|time| time.map(|time| time.as_secs_f64()));
         Some(Self { killed: killed?, still: still?, back: back?, moved: moved? })
@@ -120,7 +120,7 @@ impl Truth {
         (sim, new_home)
     }
 
-    /// Whether everybody to whom nothing happens sees a node so.
+    /// Whether all nodes without faults see a node so.
     fn all_know(&self, sim: &Sim<Swim>, of: HostId, sees: impl Fn(Option<&swim::Member>) -> bool) -> bool {
         let id: Id = id_of(of);
         let others = (0..self.nodes - 3).map(HostId::new).filter_map(|host| sim.machine(host));

@@ -67,7 +67,7 @@ impl Watch {
         (self.false_suspects, self.false_dead) = (0, 0);
     }
 
-    /// The bytes on near and on far ways so far, where nodes have places.
+    /// The bytes on short and on long paths so far, if nodes have places.
     pub(super) fn ways_bytes(&self) -> Option<(u64, u64)> {
         self.ways.as_ref().map(|ways| (ways.near_bytes, ways.far_bytes))
     }
@@ -164,7 +164,7 @@ impl Probes {
         }
     }
 
-    /// The longest of all, up to now, in periods; who crashed is left out.
+    /// The longest of all, up to now, in periods; crashed nodes are left out.
     fn longest(&self, now: Duration, deaths: &BTreeMap<Id, Death>, interval: Duration) -> u32 {
         let gone =
             |number: &usize| self.numbers.iter().any(|(id, at)| at == number && deaths.contains_key(id));

@@ -31,7 +31,7 @@ const COMPARE_EVERY: Duration = Duration::from_secs(10);
 /// Watches all nodes.
 pub struct MeshChecker {
     pub(super) letters: Letters,
-    /// Requests whose messages are withdrawn so long after their answer.
+    /// Requests whose messages are withdrawn this long after their answer.
     pub(super) withdrawals: BTreeMap<RequestId, Duration>,
     /// Withdrawals under way: request, sender and number.
     cancels: BTreeMap<RequestId, u64>,

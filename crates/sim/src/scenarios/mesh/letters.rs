@@ -1,10 +1,10 @@
-//! The messages of a run and what must be true of each: D, O, T and P, against the disks and not against the machines.
+//! The messages of a run and the checks of each: D, O, T and P, against the disks and not against the machines.
 //!
 //! | | what is held, at every second and at every frame |
 //! |---|---|
 //! | D | a letter that was acknowledged and has not arrived is in the queue on its sender's disk, with its bytes |
 //! | O | a letter is reported once, and is in the inbox on the recipient's disk once |
-//! | T | a state is true; `held` and receipts are written when the disk has what they say, synced |
+//! | T | a state is true; `held` and receipts are sent when the disk has the message, synced |
 //! | P | a letter arrives soon after the last fault |
 
 use core::time::Duration;
@@ -79,7 +79,7 @@ struct Message {
     has_left: bool,
     is_withdrawn: bool,
     is_excused: bool,
-    /// The nodes that said that they hold it.
+    /// The nodes that answered `held`.
     custodians: BTreeSet<Nid>,
     state: Option<SentState>,
 }
@@ -479,7 +479,7 @@ impl Letters {
     }
 }
 
-/// Whether a disk lost something that it had called durable: what its host says may be of another time.
+/// Whether a disk lost durable writes: the reports of its host may be outdated.
 fn is_harmed(sim: &Sim<Mesh>, host: HostId) -> bool {
     let harms = [Cause::DiskLost, Cause::DiskLied];
     sim.causes(host, Duration::ZERO, sim.elapsed()).any(|one| harms.contains(&one.cause))
@@ -502,7 +502,7 @@ impl Message {
         self.plan.is_letter && self.number.is_some() && !self.has_arrived && !self.is_over()
     }
 
-    /// Whether its sender withdrew it, or says of a short one that its time is over.
+    /// Whether its sender withdrew it, or reports a short one as expired.
     fn is_over(&self) -> bool {
         let is_open = self.state.is_none_or(SentState::is_open);
         self.is_withdrawn || (!self.plan.is_long && !is_open)

@@ -38,8 +38,8 @@ use crate::sim::{Sim, stream_of};
 
 use letters::Plan;
 
-/// How long rings and messages may take when nothing is wrong any more: letters whose custodians lost their disks are sent
-/// again after ten minutes, twenty, and so on (CU-18).
+/// The bound of convergence after the faults: letters whose custodians lost their disks are sent again after ten minutes,
+/// twenty, and so on (CU-18).
 pub const CONVERGE_WITHIN: Duration = Duration::from_secs(3600);
 
 /// The port of the network.
@@ -50,7 +50,7 @@ const START_EVERY: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_secs(600);
 /// How long messages are sent.
 const SENDING: Duration = Duration::from_secs(60);
-/// How long those who are away stay so after the last message.
+/// The downtime of stopped nodes after the last message.
 const AWAY: Duration = Duration::from_secs(300);
 
 /// The settings of the scenario.
@@ -72,7 +72,7 @@ pub struct MeshScenario {
     pub plain: bool,
     /// The number of nodes that fail permanently after the ring has formed.
     pub deaths: u32,
-    /// To whom relays pass messages on.
+    /// The next hops of a relay.
     pub forward: Forward,
     /// How many random others each node knows at first.
     pub seeds: u32,
@@ -190,7 +190,7 @@ impl MeshScenario {
         }
     }
 
-    /// Ends some nodes and starts them again later; who they are.
+    /// Stops some nodes and restarts them later; returns them.
     fn send_away(&self, sim: &mut Sim<Mesh>, rng: &mut Rng, world: &World, settled: Duration) -> Vec<HostId> {
         let mut hosts: Vec<HostId> = sim.hosts().collect();
         rng.shuffle(&mut hosts);
@@ -206,7 +206,7 @@ impl MeshScenario {
         hosts
     }
 
-    /// Ends some of those who stay, for good; who they are.
+    /// Stops some of the other nodes for good; returns them.
     fn let_die(&self, sim: &mut Sim<Mesh>, rng: &mut Rng, away: &[HostId], settled: Duration) -> Vec<HostId> {
         let mut hosts: Vec<HostId> = sim.hosts().filter(|host| !away.contains(host)).collect();
         rng.shuffle(&mut hosts);
@@ -233,7 +233,7 @@ impl MeshScenario {
             let (Some(&from), Some(&to)) = (rng.pick(&present), rng.pick(&all)) else { return };
             let mut data = format!("message {number} ").into_bytes();
             data.resize(data.len().max(self.message_bytes), b'.');
-            // Those who leave have left by then, and their peers know it.
+            // The stopped nodes are down by then, and their peers know it.
             let pause = SENDING / 6 + rng.duration_below(SENDING * 4 / 6);
             let (to_nid, data_sent) = (nid(seed, to), data.clone());
             let command = if self.plain {

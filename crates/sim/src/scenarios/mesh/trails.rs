@@ -1,4 +1,4 @@
-//! The ways that messages took.
+//! The paths of messages.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ struct Trail {
     sends: u32,
 }
 
-/// The ways of all messages that are watched.
+/// The paths of all watched messages.
 #[derive(Default)]
 pub(super) struct Trails {
     trails: BTreeMap<Key, Trail>,

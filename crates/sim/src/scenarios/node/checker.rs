@@ -28,7 +28,7 @@ const TAKES: Duration = Duration::from_millis(20);
 /// When the sender of a message that finds no place tries again.
 const BUSY: Duration = Duration::from_millis(200);
 
-/// A routed message and what became of it.
+/// A routed message and its outcome.
 #[derive(Default)]
 struct Sent {
     /// The nodes whose application has finished it.
@@ -78,7 +78,7 @@ impl Outside {
         }
     }
 
-    /// Applications work on, where their process runs, and say what they have finished.
+    /// Lets applications of running processes work, and settles the messages that they have finished.
     fn settle(&mut self, sim: &mut Sim<Node>) {
         let now = sim.elapsed();
         for host in sim.hosts() {

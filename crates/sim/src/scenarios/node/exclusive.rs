@@ -1,4 +1,4 @@
-//! X in whole nodes: what their agents believe about turns, by true time (TU-1).
+//! X in whole nodes: valid turns of their agents, by true time (TU-1).
 
 use annulus_core::node::{Node, Part};
 use annulus_core::turns::{TurnStatus, Turns};
@@ -11,8 +11,8 @@ use crate::observer::{Verdict, Violation};
 use crate::sim::Sim;
 use core::time::Duration;
 
-/// No two nodes believe that they have one turn. A paused process does nothing, and its belief is judged by its clock when it
-/// runs again. One of the two may believe in its turn because its clock stopped (TU-4).
+/// No two nodes have one valid turn. A paused process does nothing, and its belief is judged by its clock when it
+/// runs again. One of the two may keep its turn because its clock stopped (TU-4).
 pub(super) fn check(sim: &Sim<Node>, ledger: &mut Ledger) -> Verdict {
     for name in NAMES {
         let holders: Vec<(HostId, u64)> = sim
@@ -31,7 +31,7 @@ pub(super) fn check(sim: &Sim<Node>, ledger: &mut Ledger) -> Verdict {
     Ok(())
 }
 
-/// The fence with which a node believes to have a turn now.
+/// The fence of the turn that is valid at a node now.
 fn fence(sim: &Sim<Node>, host: HostId, turns: &Turns, name: &str) -> Option<u64> {
     let turns = turns.status(sim.clock(host).mono).turns;
     let is_valid = |turn: &&TurnStatus| turn.name == name && turn.left_micros > 0;

@@ -47,7 +47,8 @@ use checker::Outside;
 
 /// How many of the first nodes vote.
 const VOTERS: u8 = 3;
-/// The turns that everybody wants: a lock, and the turn of the ring, for which a node waits for the token first (TU-29).
+/// The turns that all nodes request: a lock, and the turn of the ring, for which a node waits for the token first
+/// (TU-29).
 const NAMES: [&str; 2] = ["billing", ""];
 /// The second in which the load begins.
 const FIRST_SECOND: u64 = 5;
@@ -65,11 +66,11 @@ pub const DISK_LOST: Excuse = Excuse {
     each_at_most: Duration::ZERO,
 };
 
-/// How soon the living forget who has gone for good, once nothing else is wrong.
+/// The time until running nodes forget a node that stopped for good, after the other faults.
 pub const DEAD_FORGOTTEN: Promise =
     Promise { name: "dead_forgotten", prompt: Duration::from_secs(60), at_last: Duration::from_secs(300) };
 
-/// How soon the living are whole again, once nothing is wrong.
+/// The time until the running nodes converge after the faults.
 pub const WHOLE: Promise =
     Promise { name: "whole", prompt: Duration::from_secs(120), at_last: Duration::from_secs(600) };
 

@@ -31,7 +31,7 @@ pub struct RouteChurn {
     pub ring: RouteExperiment,
     /// Half of the nodes vanish within this time.
     pub session_median: Duration,
-    /// How long it goes on.
+    /// The length of the churn.
     pub time: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct ChurnReport {
     /// neither delivered nor reported to a sender that lived on.
     #[serde(flatten)]
     pub phase: Phase,
-    /// Messages whose sender vanished before it learnt of their end. They are in none of the other counts.
+    /// Messages whose sender failed before it learnt their outcome. They are in none of the other counts.
     pub orphaned: u64,
     /// Messages of the protocol that a node sends, those that carry the lookups included.
     pub control_messages_per_node_per_second: f64,
@@ -62,7 +62,7 @@ pub struct ChurnReport {
     pub trace_hash: String,
 }
 
-/// A message and what is known of it.
+/// A message and its outcome so far.
 struct Lookup {
     from: HostId,
     key: Id,
@@ -72,7 +72,7 @@ struct Lookup {
     orphaned: bool,
 }
 
-/// Sees what becomes of every message at the moment it does.
+/// Observes the outcome of every message when it occurs.
 #[derive(Default)]
 struct ChurnWatch {
     lookups: Vec<Lookup>,

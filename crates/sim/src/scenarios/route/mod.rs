@@ -32,7 +32,7 @@ use crate::latency::Latency;
 use crate::observer::Violation;
 use crate::scenario::{Lines, finish_trace};
 
-/// How long the ring is left alone to measure what it costs at rest.
+/// The time without messages in which the idle cost is measured.
 const REST: Duration = Duration::from_secs(60);
 
 /// Whither messages go.
@@ -57,7 +57,7 @@ pub struct RouteExperiment {
     pub leaf_set_max: usize,
     /// |M|.
     pub neighbourhood_max: usize,
-    /// How long the ways are.
+    /// The latency of paths.
     pub latency: Latency,
     /// Whither messages go.
     pub keys: Keys,
@@ -86,7 +86,7 @@ pub struct Phase {
     pub lost: u64,
     /// Reported to the sender as failed or unknown.
     pub reported: u64,
-    /// Length of all ways taken over length of all direct ones.
+    /// The length of all paths taken over the length of all direct ones.
     pub distance_ratio: f64,
 }
 

@@ -45,7 +45,7 @@ pub struct RouteStorm {
     pub leaf_set_max: usize,
     /// |M|.
     pub neighbourhood_max: usize,
-    /// How long the ways are.
+    /// The latency of paths.
     pub latency: Latency,
 }
 

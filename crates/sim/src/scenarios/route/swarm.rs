@@ -5,8 +5,8 @@
 //! - A message sent `once` is delivered at most once, also when processes or machines were paused, and while the ring
 //!   is partitioned.
 //! - A message that was reported as failed was not delivered, and is not delivered later.
-//! - A message that was reported as delivered was delivered, and where the report says.
-//! - Every sender that lives on learns what became of its message.
+//! - A message that was reported as delivered was delivered, at the reported node.
+//! - Every sender without a crash learns the outcome of its message.
 //! - When the faults have stopped, all leaf sets become exact, and then every message arrives at its owner.
 
 use core::time::Duration;
@@ -140,7 +140,7 @@ impl Scenario for RouteScenario {
     }
 }
 
-/// Hits the clockwise neighbour of a node: who takes over its keys.
+/// Hits the clockwise neighbour of a node, which takes over its keys.
 static AIMS: [Aim<Pastry>; 1] = [Aim { name: "neighbour", find: neighbour }];
 
 fn neighbour(sim: &Sim<Pastry>, rng: &mut Rng) -> Option<HostId> {
@@ -150,7 +150,7 @@ fn neighbour(sim: &Sim<Pastry>, rng: &mut Rng) -> Option<HostId> {
     sim.machines().find(|(_, pastry)| pastry.own().id == next).map(|(host, _)| host)
 }
 
-/// A message and what is known of it.
+/// A message and its outcome so far.
 struct Sent {
     from: HostId,
     key: Id,

@@ -47,10 +47,10 @@ impl Application for Recorder {
     }
 }
 
-/// Sees what is delivered and reported.
+/// Observes deliveries and reports.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// By message: who delivered it.
+    /// By message: the nodes that delivered it.
     delivered: BTreeMap<u32, Vec<HostId>>,
     reported: BTreeMap<RequestId, bool>,
     /// How often a node was taken for dead by another.

@@ -67,7 +67,7 @@ struct Watched {
     list: BTreeSet<TokenHost>,
     /// The counts it had when it last passed the token on, if it has not crashed since.
     passed: BTreeMap<String, u64>,
-    /// The highest fence it has taken in all its lives.
+    /// The highest fence it has ever taken.
     fence: u64,
     /// A restore of its own has just made a token.
     made: bool,
@@ -245,7 +245,7 @@ impl Checker<Node> for TokenChecker {
             if machine.token_id() != first.token_id() {
                 return Err(format!("{host} has token {}, not {}", machine.token_id(), first.token_id()));
             }
-            // The list only grows: the dead may be in it.
+            // The list only grows: it may have dead nodes.
             let list = machine.list();
             let has = |host: &HostId| {
                 list.nodes().iter().any(|entry| entry.host_id.number() as usize == host.index() + 1)

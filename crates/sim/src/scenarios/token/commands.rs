@@ -1,4 +1,4 @@
-//! Commands that run under holds, by true time: the load that never stops, and what must be true of it (TUF-14).
+//! Commands that run under holds, by true time: a continuous load, and its checks (TUF-14).
 //!
 //! A command runs from the grant of its hold until the hold is released, lost or its host crashes. A client whose agent is
 //! silent ends its command by itself, after 4/5 of the grace period (TU-42).
@@ -16,7 +16,7 @@ use crate::host::{HostId, HostState};
 use crate::observer::{Verdict, Violation};
 use crate::sim::Sim;
 
-/// How often each client looks what to do next.
+/// The interval between steps of a client.
 const TICK: Duration = Duration::from_millis(10);
 
 struct Running {

@@ -100,7 +100,7 @@ impl Application for App {
 
 type Node = Jitterbug<App>;
 
-/// Counts tenures by host, and remembers who was left out or refused, and when.
+/// Counts tenures by host, and records which nodes were left out or refused, and when.
 #[derive(Default)]
 struct Watch {
     tenures: BTreeMap<HostId, u32>,
@@ -141,7 +141,7 @@ fn world(ours: fn() -> Shipped) -> Sim<Node> {
     sim
 }
 
-/// The tenures of our nodes and of the foreign one within so long.
+/// The tenures of our nodes and of the foreign one within this time.
 fn tenures(sim: &mut Sim<Node>, during: Duration) -> (u32, u32, Watch) {
     let mut watch = Watch::default();
     sim.run_for(during, &mut watch).expect("nothing is violated");

@@ -1,4 +1,4 @@
-//! Many runs as one: what a campaign prints.
+//! The summary of many runs: the output of a campaign.
 
 use serde_json::{Map, Value, json};
 
@@ -96,7 +96,7 @@ impl Summary {
     }
 }
 
-/// Takes the samples out of what was measured, for who prints one run.
+/// Removes the samples from the report, for the output of one run.
 pub fn without_samples(report: &mut Report) {
     report.measured.remove(SAMPLES);
 }

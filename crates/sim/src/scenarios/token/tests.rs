@@ -407,7 +407,7 @@ fn jf_24_a_flood_of_forged_answers_leaves_an_existing_ring_alone() {
     let sim = &mut setup.sim;
     sim.run_for(5 * SECOND, &mut setup.checker).expect("nothing is violated");
     let mut watch = meddler(4);
-    // Every answer says that its sender leads.
+    // Every answer claims that its sender leads.
     watch.on_datagram = |bytes| {
         if bytes.first() == Some(&0x11) {
             *bytes = vec![0x11, 0x7f, 0xff, 0xff, 0xff];

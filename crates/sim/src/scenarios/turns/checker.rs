@@ -1,4 +1,4 @@
-//! The checkers: X and R by the runners, F and E by what the nodes say, V after the faults.
+//! The checkers: X and R by the runners, F and E by the reports of the nodes, V after the faults.
 
 use core::time::Duration;
 use std::cell::RefCell;

@@ -36,10 +36,10 @@ use crate::observer::Violation;
 use crate::scenario::{Scenario, Setup};
 use crate::sim::{Sim, stream_of};
 
-/// The one name that everybody wants.
+/// The one name that all nodes request.
 pub(crate) const NAME: &str = "billing";
 
-/// How many nodes a crowd has, and how much of what they send is lost (TUF-10).
+/// The number of nodes of a crowd, and its loss rate (TUF-10).
 const CROWD: u32 = 64;
 const CROWD_LOSS: f64 = 0.05;
 
@@ -156,7 +156,7 @@ impl Scenario for TurnsScenario {
     }
 }
 
-/// Looks at the runners again and again.
+/// Calls the runners periodically.
 fn tick(sim: &mut Sim<Turns>, runner: Rc<RefCell<Runner>>) {
     let step = move |sim: &mut Sim<Turns>| {
         runner.borrow_mut().tick(sim);

@@ -94,7 +94,7 @@ struct Machine {
 struct Pause {
     /// The turns that its processes and its agent had or asked for in it. Only these can be thought to be valid for too long.
     turns: Vec<TurnId>,
-    /// No Ask was sent later than the pause, so what the machine thinks valid has ended by then on its own clock (TU-14).
+    /// No Ask was sent later than the pause, so all validity of the machine has ended by then on its own clock (TU-14).
     over: Instant,
 }
 
@@ -254,7 +254,7 @@ impl Runner {
         self.machines[host.index()].paused(turn, sim.clock(host).mono).is_some()
     }
 
-    /// Lets all processes do what is due.
+    /// Runs all due steps of processes.
     pub(super) fn tick(&mut self, sim: &mut Sim<Turns>) {
         let now = sim.elapsed();
         for host in sim.hosts() {
@@ -510,8 +510,8 @@ impl Runner {
     }
 }
 
-/// How long after its deadline a command is gone whose guard gets nothing more from a stopped starter, and which ignores
-/// TERM. The kernel's half is in the tests of the program (FA-34).
+/// The time from the deadline to the end of a command that ignores TERM, if its guard gets nothing more from a stopped
+/// client. The kernel's half is in the tests of the program (FA-34).
 #[must_use]
 pub fn guard_alone(left: Duration) -> Duration {
     let (host, asked) = (HostId::new(0), TICK / 3);

@@ -128,7 +128,7 @@ fn the_same_seed_gives_the_same_run() {
     );
 }
 
-/// A disk that refuses a write now and then: a founding that it interrupts goes on (these seeds ended with halted voters).
+/// A disk that sometimes refuses a write: an interrupted founding continues (these seeds ended with halted voters).
 #[test]
 fn a_founding_goes_on_after_the_disk_refused_a_record() {
     let scenario = TurnsScenario { swarm: true, ..TurnsScenario::default() };

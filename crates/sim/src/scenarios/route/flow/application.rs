@@ -1,7 +1,7 @@
 //! The applications of all nodes, outside of the machines: each works off its messages one after the other.
 //!
-//! An application works on the messages that it *took*, and has done those that it *finished*. The checkers believe these two
-//! lists and no event. A paused process works on nothing, and one that ends forgets what it took.
+//! An application works on the messages that it *took*, and has done those that it *finished*. The checkers use these two
+//! lists and no event. A paused process works on nothing, and one that ends loses its open messages.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -15,9 +15,9 @@ use crate::fault::Step;
 use crate::host::{HostId, HostState};
 use crate::sim::Sim;
 
-/// When a sender tries again whose message found too many others waiting.
+/// The retry delay in `Busy`.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
-/// How long an application whose process is paused waits before it looks again.
+/// The interval between checks of a paused process.
 const STOPPED_FOR: Duration = Duration::from_millis(20);
 
 /// How applications work.
@@ -69,7 +69,7 @@ impl Applications {
         Self { habits, state: Rc::new(RefCell::new(state)) }
     }
 
-    /// A message arrives; whether the application takes it. It settles the message later, or says `Busy` at once.
+    /// A message arrives; whether the application takes it. It settles the message later, or answers `Busy` at once.
     pub(super) fn arrived(&self, sim: &Sim<Pastry>, host: HostId, id: MessageId, number: usize) -> bool {
         let mut state = self.state.borrow_mut();
         let refuses = state.rng.chance(self.habits.refused);
@@ -97,7 +97,7 @@ impl Applications {
         self.state.borrow_mut().done.insert((number, host, Done::Accepted));
     }
 
-    /// The process of a node ended, or its application did: what it took is forgotten.
+    /// The process of a node ended, or its application did: its open messages are lost.
     pub(super) fn ended(&self, host: HostId) {
         let mut state = self.state.borrow_mut();
         let worker = &mut state.workers[host.index()];

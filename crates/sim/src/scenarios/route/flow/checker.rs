@@ -40,7 +40,7 @@ const SITUATIONS: [&str; 12] = [
     "sender_crashed",
 ];
 
-/// A message and what is known of it.
+/// A message and its outcome so far.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     request: RequestId,
@@ -48,7 +48,7 @@ pub(super) struct Sent {
     to: HostId,
     once: bool,
     at: Duration,
-    /// The nodes whose applications took it, each with its life.
+    /// The nodes whose applications accepted it, each with its run.
     taken: Vec<(HostId, u32)>,
     /// Its sender crashed, or was down: no node waits for its outcome.
     is_orphaned: bool,

@@ -1,4 +1,4 @@
-//! Drills: what goes wrong in a run, to whom and from when to when.
+//! Drills: the fault of a run, its target, its begin and its end.
 
 use core::time::Duration;
 
@@ -86,7 +86,7 @@ impl Drill {
         }
     }
 
-    /// Whether nothing is wrong but what the drill does, so that messages must also be prompt.
+    /// Whether the drill is the only fault, so that messages must also be prompt.
     pub(super) const fn is_quiet(self) -> bool {
         !matches!(self, Self::Anything)
     }
@@ -99,7 +99,7 @@ impl Drill {
         all.find(|drill| drill.name() == name)
     }
 
-    /// The name of what the drill does, for the report.
+    /// The name of the drill, for the report.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Heal => "partition",
@@ -159,7 +159,7 @@ pub(super) struct Plan {
     pub(super) drill: Drill,
     pub(super) begin: Duration,
     pub(super) end: Duration,
-    /// The owner whom the drill is about.
+    /// The owner that the drill hits.
     pub(super) victim: HostId,
 }
 

@@ -68,7 +68,7 @@ const STEADY: Promise =
 /// The sender of a message that no application waits for learns so.
 const REFUSED_AT_ONCE: Promise =
     Promise { name: "no_application", prompt: Duration::from_millis(100), at_last: Duration::from_secs(1) };
-/// All leaf sets of the living are exact, once nothing is wrong.
+/// All leaf sets of running nodes are exact, after the faults.
 const WHOLE: Promise =
     Promise { name: "whole", prompt: Duration::from_secs(120), at_last: Duration::from_secs(300) };
 /// A node that is silent for less than this keeps its entries.
