@@ -431,7 +431,7 @@ part join: tables
     }
 
     #[test]
-    fn a_part_uses_only_what_its_line_allows() {
+    fn a_part_uses_only_the_parts_of_its_line() {
         assert_eq!(found("join.rs", "use super::tables::Tables;\nuse super::message::Message;"), [""; 0]);
         assert_eq!(found("tables.rs", "use super::join::Join;"), ["use"]);
         assert_eq!(found("tables.rs", "use super::machine::Out;"), [""; 0]);

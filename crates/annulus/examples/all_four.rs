@@ -1,5 +1,5 @@
-//! All four services in one program, and three nodes of it: members as they come, a question by key, a turn, and a letter to
-//! a node that is away.
+//! All four services in one program with three nodes: member events, a request by key, a turn, and a letter to an offline
+//! node.
 //!
 //! Run it with `cargo run -p annulus --example all_four`.
 

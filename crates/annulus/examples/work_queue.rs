@@ -1,5 +1,5 @@
-//! A work queue without a broker: every job goes to the node that owns its key, so that jobs of one customer meet at one
-//! node. A job that is reported as delivered was processed. Run it with `cargo run -p annulus --example work_queue`.
+//! A work queue without a broker: every job goes to the owner of its key, so jobs of one customer go to one node. A job
+//! that is reported as delivered was processed. Run it with `cargo run -p annulus --example work_queue`.
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 

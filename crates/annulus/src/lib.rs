@@ -3,8 +3,9 @@
 //! # Simulate your own application
 //!
 //! A protocol here is a machine without I/O: bytes, commands and time go in, actions come out. So the code that runs on
-//! the wire also runs in a simulator, in virtual time, with injected faults, and one seed repeats a run exactly. That holds
-//! for the four services, and for yours. This one spreads the greatest number over fifty hosts that lose one datagram in ten:
+//! the wire also runs in a simulator, in virtual time and with injected faults. One seed repeats a run exactly. That
+//! holds for the four services, and for yours. This one spreads the greatest number over fifty hosts that lose one
+//! datagram in ten:
 //!
 //! ```
 //! use std::net::SocketAddr;

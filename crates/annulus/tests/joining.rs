@@ -55,7 +55,7 @@ async fn both_members_with_one_name_get_an_error() {
 }
 
 #[tokio::test]
-async fn a_node_that_ends_while_it_waits_says_so() {
+async fn a_node_that_ends_while_it_waits_gives_an_error() {
     let node = node(3, 2).join(["127.68.3.1"]).members().start().await.unwrap();
     let (joined, _) = tokio::join!(node.joined(PATIENCE), node.stop());
     assert_eq!(joined, Err(JoinError::Stopped));

@@ -62,7 +62,7 @@ async fn s_125_a_member_list_has_the_members_and_their_broadcasts() {
 }
 
 #[tokio::test]
-async fn a_member_list_says_why_it_cannot() {
+async fn a_member_list_returns_errors() {
     let red = node(3);
     let large = red.broadcast(vec![0; 5000]).await.unwrap_err();
     assert!(matches!(large, MembersError::TooLarge { bytes: 5000, .. }), "{large}");

@@ -252,7 +252,7 @@ fn a_start_outside_a_runtime_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_dropped_node_says_goodbye() {
+async fn a_dropped_node_leaves_the_group() {
     let nodes = group(12, 1, annulus::Builder::members).await;
     let members = nodes[0].members().unwrap();
     let mut events = members.member_events();

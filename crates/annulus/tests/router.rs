@@ -62,7 +62,7 @@ async fn send_all(node: &Router, app: &AppName, count: u32) -> Vec<u32> {
 
 /// CUF-13: ten times more messages than a slow handler takes. A message that is reported as delivered was handled.
 #[tokio::test]
-async fn delivered_is_only_what_a_slow_handler_finished() {
+async fn only_messages_that_a_slow_handler_finished_are_delivered() {
     let nodes = ring(9, 2).await;
     let app = AppName::default();
     let handled = Arc::new(Mutex::new(BTreeSet::new()));

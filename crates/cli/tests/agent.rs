@@ -36,7 +36,7 @@ fn send_events(from: &Agent, to: &Agent, count: usize) {
 }
 
 #[test]
-fn an_agent_pings_a_member_through_what_runs() {
+fn an_agent_pings_a_member_through_a_running_service() {
     let (red, blue) = pair("members");
     wait_until("members has measured", || red.json(&["ping", "blue"])["rtt_ms"].as_f64());
     let line = red.stdout(&["ping", "blue"]);
@@ -82,7 +82,7 @@ fn monitor_shows_events_as_they_happen() {
 }
 
 #[test]
-fn a_client_that_comes_back_misses_nothing() {
+fn a_client_that_reconnects_misses_nothing() {
     let (red, blue) = pair("members");
     send_events(&blue, &red, 3);
     let start = red.json(&["info"])["started_micros"].as_u64().unwrap();
@@ -113,7 +113,7 @@ fn a_client_that_was_away_too_long_gets_a_gap_line() {
 }
 
 #[test]
-fn metrics_are_what_prometheus_reads() {
+fn metrics_are_prometheus_text() {
     let (red, blue) = pair("members");
     wait_until("a probe was answered", || {
         let (status, text) = red.request("GET", "/metrics", &[], "");

@@ -174,7 +174,7 @@ fn an_agent_has_the_page_and_none_of_the_controls() {
 }
 
 #[test]
-fn a_node_that_was_killed_for_a_while_comes_back() {
+fn a_node_that_was_killed_for_a_while_restarts() {
     let demo = Demo::start(&["--nodes", "3"]);
     let state = || demo.agent.request("GET", "/v1/demo", &[], "").1;
     let for_a_while = r#"{"revive_after_ms": 1500}"#;
@@ -205,7 +205,7 @@ fn browsers_that_vanish_harm_nothing() {
 
 /// A demo in a terminal of its own, which `script` makes.
 #[test]
-fn in_a_terminal_the_keys_do_what_the_page_does() {
+fn in_a_terminal_the_keys_work_as_in_the_page() {
     let ip = own_ip();
     let program = env!("CARGO_BIN_EXE_annulus");
     let program = format!("stty rows 40 cols 120; exec {program} demo --nodes 4 --http {ip}:7373");

@@ -97,8 +97,7 @@ const CODES: &[&str] = &[
     "too_many_clients",
 ];
 
-/// Codes that depend on a moment no test can hold: a full queue, a disk that fails, an agent on its way out, a fault of
-/// ours.
+/// Codes that no test can provoke reliably: a full queue, a failing disk, a stopping agent, a bug.
 const MOMENTS: &[&str] = &[
     "too_many_events",
     "nobody_told",
@@ -118,7 +117,7 @@ const MOMENTS: &[&str] = &[
 ];
 
 #[test]
-fn the_list_is_what_the_tests_provoke() {
+fn the_list_has_the_errors_that_the_tests_provoke() {
     let listed: BTreeSet<&str> = LIST
         .lines()
         .filter(|line| line.starts_with("| `"))
@@ -158,7 +157,7 @@ fn agent_fails(args: &[&str], text: &str, code: i32) {
 }
 
 #[test]
-fn wrong_calls_say_what_is_right() {
+fn wrong_calls_give_a_hint() {
     assert_fails(&["info", "--frobnicate"], "unexpected argument … found", 2);
     assert_fails(&["agent", "--set", "members.prot=1"], "unknown key … in …: did you mean …", 2);
     assert_fails(&["agent", "--set", "members.interval=5"], "… = … in …: give …", 2);
@@ -233,7 +232,7 @@ fn as_nobody(dir: &Path, args: &[&str]) -> Command {
 }
 
 #[test]
-fn missing_permissions_say_what_to_choose() {
+fn missing_permissions_give_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     std::fs::create_dir(&data).unwrap();
@@ -255,7 +254,7 @@ fn missing_permissions_say_what_to_choose() {
 }
 
 #[test]
-fn a_data_directory_that_cannot_be_used_says_why() {
+fn an_unusable_data_directory_gives_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -297,7 +296,7 @@ fn a_request_that_fails_gives_the_reason() {
 }
 
 #[test]
-fn a_ping_that_is_not_answered_says_why() {
+fn an_unanswered_ping_gives_the_reason() {
     let red = Agent::start(&["--set", "members.preset=local"]);
     let join = format!("{}:7946", red.ip);
     let blue = Agent::start(&["--set", "members.preset=local", "--name", "blue", "--join", &join]);
@@ -423,7 +422,7 @@ fn one_client_too_many_gets_an_error_and_the_others_go_on() {
 }
 
 #[test]
-fn a_monitor_whose_agent_leaves_says_so() {
+fn a_monitor_of_a_stopped_agent_gives_an_error() {
     let agent = Agent::start(&["--set", "members.preset=local", "--join", "127.0.0.1:1"]);
     let http = agent.http().to_string();
     let mut monitor = annulus(&["monitor", "--agent", &http, "--after", "0-0"]);

@@ -71,7 +71,7 @@ fn endless(file: &Path) -> String {
 }
 
 #[test]
-fn a_lock_runs_its_command_and_its_exit_code_says_how_it_ended() {
+fn a_lock_runs_its_command_and_returns_its_exit_code() {
     let group = Group::start(4);
     let output = group.lock(3, &["a", "--", "sh", "-c", "echo $ANNULUS_FENCE"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

@@ -11,7 +11,7 @@ use common::{Agent, own_ip, run, wait_until};
 use serde_json::Value;
 
 #[test]
-fn everybody_learns_of_everybody_through_one_seed() {
+fn all_nodes_learn_of_each_other_through_one_seed() {
     let agents = group(6);
     let agents: Vec<&Agent> = agents.iter().collect();
     wait_for_all(&agents);
@@ -84,7 +84,7 @@ fn a_restarted_agent_finds_its_group_without_a_seed() {
 }
 
 #[test]
-fn a_stopped_process_is_suspected_and_comes_back() {
+fn a_stopped_process_is_suspected_and_recovers() {
     let agents = group(3);
     let all: Vec<&Agent> = agents.iter().collect();
     wait_for_all(&all);
@@ -122,7 +122,7 @@ fn a_member_that_leaves_is_left_and_never_suspected() {
 }
 
 #[test]
-fn sigterm_says_goodbye() {
+fn sigterm_leaves_the_group() {
     let mut agents = group(2);
     wait_for_all(&agents.iter().collect::<Vec<_>>());
     agents[1].signal("TERM");
@@ -131,7 +131,7 @@ fn sigterm_says_goodbye() {
 }
 
 #[test]
-fn events_tags_and_round_trip_times_reach_everybody() {
+fn events_tags_and_round_trip_times_reach_all_members() {
     let agents = group(3);
     let all: Vec<&Agent> = agents.iter().collect();
     wait_for_all(&all);

@@ -80,8 +80,8 @@ fn one_of_eight_dies(count: usize) {
         let from: BTreeSet<String> = inbox(agent).iter().map(|line| line["from"].to_string()).collect();
         assert_eq!((from.len(), from.contains(&Value::from(own.as_str()).to_string())), (7, false));
     }
-    // The third is killed while it sends to the sixth, and while the second sends to the seventh, a third of it later
-    // to the third itself.
+    // The third is killed while it sends to the sixth. Meanwhile the second sends to the seventh, and the last third
+    // of its messages to the third itself.
     let done = AtomicUsize::new(0);
     let http: Vec<SocketAddr> = agents.iter().map(Agent::http).collect();
     let (killed, others) = std::thread::scope(|scope| {

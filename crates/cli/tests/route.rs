@@ -151,7 +151,7 @@ fn the_next_closest_owns_the_keys_of_a_killed_agent() {
 
 /// A node that is bound to every address is in the ring with the one that it advertises.
 #[test]
-fn a_node_on_all_addresses_is_reached_where_it_says() {
+fn a_node_on_all_addresses_is_reached_at_its_advertised_one() {
     let ip = own_ip();
     let port = TcpListener::bind(("0.0.0.0", 0)).unwrap().local_addr().unwrap().port();
     let (http, at) = (format!("{ip}:7373"), format!("{ip}:{port}"));
@@ -190,7 +190,7 @@ fn garbage_is_counted_and_the_ring_goes_on() {
 }
 
 #[test]
-fn the_verbs_print_what_people_read() {
+fn the_verbs_print_readable_text() {
     let agents = ring(3);
     let own = id(&agents[0]).to_string();
     let route = agents[0].stdout(&["route", "red"]);

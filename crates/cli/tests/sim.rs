@@ -179,7 +179,7 @@ fn traces_go_to_files_or_to_standard_output() {
 }
 
 #[test]
-fn a_wrong_call_is_two_and_says_what_to_write() {
+fn a_wrong_call_exits_with_two_and_a_hint() {
     for (arguments, says) in [
         ("sim ping --nodes 1", "2..=1000000"),
         ("sim ping --loss 2", "a probability from 0 to 1"),

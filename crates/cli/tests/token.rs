@@ -65,7 +65,7 @@ fn commands_run_one_at_a_time_with_growing_fences() {
 }
 
 #[test]
-fn the_ring_goes_on_without_a_killed_holder_and_keeps_what_was_passed_on() {
+fn the_ring_goes_on_without_a_killed_holder_and_keeps_its_counts() {
     let mut agents = ring(3);
     wait_for_ring(&agents.iter().collect::<Vec<_>>());
     let before = counts(&agents[1]);

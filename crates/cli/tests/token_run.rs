@@ -106,7 +106,7 @@ fn tu_42_a_weak_turn_ends_in_time_though_agent_and_client_are_stopped() {
 }
 
 #[test]
-fn a_weak_turn_is_waited_for_as_long_as_is_said() {
+fn the_wait_for_a_weak_turn_has_its_limit() {
     let agents = ring(2);
     wait_for_ring(&agents.iter().collect::<Vec<_>>());
     assert_eq!(run(&agents[1], &["--try", "--", "true"]).status().unwrap().code(), Some(0), "it is free");

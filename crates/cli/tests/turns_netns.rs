@@ -1,4 +1,4 @@
-//! Turns under disturbance, on real sockets: five agents in network namespaces, each running commands in a loop while the
+//! Turns under disturbance, on real sockets: five agents in network namespaces run commands in a loop. Meanwhile the
 //! holder is stopped, cut off and killed (TUF-15). It needs root and `ip`; without them it prints that and passes, except
 //! under CI, where that is a failure.
 //!

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_endpoint_and_say_what_to_do() {
+    fn errors_name_the_endpoint_and_a_remedy() {
         assert_eq!(
             text(io::ErrorKind::AddrInUse),
             "another process uses 127.0.0.1:7946/udp (members/udp): stop it or choose another port"

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_reads_what_it_prints() {
+    fn a_model_parses_its_own_output() {
         for text in [
             "constant:1000",
             "uniform:5:20",

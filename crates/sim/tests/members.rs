@@ -56,7 +56,7 @@ fn a_crash_is_known_to_all_and_no_other_node_dies() {
 
 /// The paper's e/(e − 1) = 1.58 periods, here for 60 members and 150 runs.
 #[test]
-fn the_first_failed_probe_comes_when_the_paper_says() {
+fn the_first_failed_probe_comes_as_in_the_paper() {
     let crash = Measure {
         crash: 1,
         seconds: 8,

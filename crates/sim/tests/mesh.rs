@@ -9,7 +9,7 @@ fn number(report: &Report, name: &str) -> f64 {
 }
 
 #[test]
-fn everybody_present_gets_everything_once_and_over_few_hops() {
+fn running_nodes_get_every_message_once_over_few_hops() {
     let scenario = MeshScenario { nodes: 150, messages: 300, ..MeshScenario::default() };
     let report = run(&scenario, 1, Lines::default());
     assert_eq!(report.violation, None);

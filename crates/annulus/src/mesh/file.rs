@@ -54,8 +54,8 @@ impl FileSending {
         self.file
     }
 
-    /// Gives the blocks that are wanted, and returns how far the file is each time something became known; `None` when it
-    /// is no longer under way. Cancelling this loses nothing.
+    /// Gives the wanted blocks, and returns the progress each time it changes; `None` when the file is no longer under
+    /// way. Cancelling this loses nothing.
     ///
     /// # Errors
     /// If the file cannot be read, or has changed.

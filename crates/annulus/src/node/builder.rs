@@ -72,8 +72,8 @@ impl Builder {
         self
     }
 
-    /// The address at which others reach this node, if it is not the one it is bound to: behind a NAT, or bound to all
-    /// addresses of the machine. It is that of `members` and `route`; their ports are those of the bound sockets.
+    /// The address at which others reach this node, if it differs from the bound one: behind a NAT, or with a socket
+    /// bound to all addresses. It is that of `members` and `route`; their ports are those of the bound sockets.
     pub fn advertise(mut self, ip: impl Into<IpAddr>) -> Self {
         self.assembly.advertise = Some(ip.into());
         self

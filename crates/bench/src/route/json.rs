@@ -1,5 +1,5 @@
-//! The stand-in for the Go implementation's transport: for every step a TCP connection, one JSON object with the fields
-//! it has there, a line of answer, and the end. The steps are those of our ring: straight to the owner.
+//! The stand-in for the Go implementation's transport: for every hop a TCP connection, one JSON object with its fields,
+//! and a line of answer. The steps are those of our ring: straight to the owner.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! `route` beside the method of the Go implementation: a JSON object on its own TCP connection for every hop.
 //!
-//! `loopback.rs` has our ring, `framed.rs` the limit: bare frames on kept connections, `json.rs` the stand-in for the Go implementation's transport, `join.rs` the time a join
-//! takes. The routing decision has a program of its own, `--bin decision`, since it counts allocations.
+//! `loopback.rs` has our ring, `framed.rs` the limit: bare frames on open connections. `json.rs` has the stand-in for the
+//! Go implementation's transport, `join.rs` the time of a join. The routing decision has a program of its own,
+//! `--bin decision`, since it counts allocations.
 
 mod framed;
 mod join;

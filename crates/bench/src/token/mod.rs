@@ -1,8 +1,8 @@
 //! Passes per second round a ring: driver and machine against a bare ring that sends the same bytes.
 //!
-//! Both have one thread for all nodes and a new connection for every hop, TP1, TP3 and TP5 on it, with neither pace nor
-//! random drop. Both rings run alternately for a few seconds each, so that a noisy machine is noisy for both. Every run
-//! has its own addresses, because the ports of the last one are not free yet.
+//! Both have one thread for all nodes and a new connection for every hop, with TP1, TP3 and TP5. Neither has a pace or
+//! a random drop. Both rings run alternately for a few seconds each, so that a noisy machine is noisy for both. Every
+//! run has its own addresses, because the ports of the last one are not free yet.
 
 mod bare;
 mod ring;

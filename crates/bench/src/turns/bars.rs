@@ -1,5 +1,5 @@
-//! The bounds of exclusive turns that need no other program (TU-46 … TU-48): round trips of an acquire and of a
-//! hand-over, and CPU time of a renewal beside an echo. Also the pace of a ring with voters beside one without.
+//! The bounds of exclusive turns that need no other program (TU-46 … TU-48). They are round trips of an acquire and
+//! of a hand-over, CPU time of a renewal beside an echo, and the pace of a ring with voters.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

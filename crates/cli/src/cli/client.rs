@@ -11,7 +11,7 @@ use ureq::http::Response;
 use ureq::typestate::WithBody;
 use ureq::{Agent, Body, RequestBuilder};
 
-/// Which agent to talk to.
+/// The agent to call.
 #[derive(clap::Args)]
 pub(crate) struct AgentArgs {
     /// The HTTP address of the agent.

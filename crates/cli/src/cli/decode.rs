@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_another_version_is_shown_and_said_to_be_dropped() {
+    fn a_message_of_another_version_is_shown_as_dropped() {
         let shown = |hex: &str| jitterbug_message(&unhex(hex).unwrap()).unwrap();
         let (ours, other) = (shown("1112345678"), shown("1012345678"));
         assert_eq!((&ours["version"], &ours["dropped"]), (&1.into(), &Value::Null));

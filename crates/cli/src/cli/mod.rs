@@ -1,7 +1,7 @@
 //! The command line: one file per verb.
 //!
-//! A verb that talks to an agent is a struct of its arguments with a `run(self, &Client, &Output)`; it is added to
-//! [`Verb`] and to [`dispatch`], and that is all.
+//! A verb that calls an agent is a struct of its arguments with a `run(self, &Client, &Output)`. Add it to [`Verb`]
+//! and to [`dispatch`].
 
 mod addr;
 mod agent;

@@ -1,7 +1,7 @@
 //! The configuration: a list of keys, four layers of values, and where each value came from.
 //!
-//! A service declares its keys in `keys.rs`; everything else follows from that list: `--set`, the environment, the
-//! file, `config show`, `config init`, the checks and the hints.
+//! A service declares its keys in `keys.rs`. That list drives `--set`, the environment, the file, `config show`,
+//! `config init`, the checks and the hints.
 
 mod file;
 mod key;

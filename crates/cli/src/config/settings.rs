@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_says_what_a_good_one_looks_like() {
+    fn the_error_of_a_bad_value_shows_a_good_one() {
         for (set, part) in [
             ("members.interval=5", "with its unit"),
             ("members.port=70000", "from 0 to 65535"),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_says_so() {
+    fn a_missing_file_gives_an_error() {
         let layers = Layers { file: Some("/nowhere/annulus.toml".into()), ..Layers::default() };
         let error = Settings::load(&layers).unwrap_err().to_string();
         assert!(error.contains("/nowhere/annulus.toml") && error.contains("config init"), "{error}");

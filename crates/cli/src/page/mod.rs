@@ -40,8 +40,8 @@ pub(crate) trait View: Send + Sync + 'static {
     /// All sections as they are now.
     fn sections(&self) -> Boxed<'_, Sections>;
 
-    /// Tables, token and mailboxes of one node, by its name or its id: null if it does not answer now, `None` if this view
-    /// cannot look into it.
+    /// Tables, token and mailboxes of one node, by its name or its id. Null if it does not answer now, `None` if this
+    /// view has no access to it.
     fn node<'a>(&'a self, name: &'a str) -> Boxed<'a, Option<Value>>;
 
     /// The journal with this view's events; `None` once the node is gone.

@@ -42,7 +42,7 @@ pub(super) const CODES: &[&str] = &[
 ];
 
 #[test]
-fn a_mesh_that_cannot_work_says_why() {
+fn an_impossible_mesh_configuration_gives_an_error() {
     let set = |key: &'static str| ["--services", "mesh", "--set", key];
     agent_fails(&set("mesh.min=33"), "mesh.min is …: it must be at most mesh.max", 2);
     agent_fails(&set("mesh.expiry=0s"), "mesh.expiry is zero", 2);
@@ -70,7 +70,7 @@ fn an_agent_without_mesh_answers_an_error() {
 }
 
 #[test]
-fn a_message_that_cannot_be_sent_or_read_says_why() {
+fn a_message_that_cannot_be_sent_or_read_gives_an_error() {
     let agent = Agent::start(&["--services", "mesh", "--set", "mesh.quota=1048576"]);
     let http = agent.http().to_string();
     let dir = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn an_undelivered_message_is_shown_as_not_received() {
 }
 
 #[test]
-fn a_watch_whose_agent_is_killed_says_so() {
+fn a_watch_of_a_killed_agent_gives_an_error() {
     let mut agent = Agent::start(&["--services", "mesh"]);
     let http = agent.http().to_string();
     let mut watch = annulus(&["mesh", "inbox", "--watch", "--agent", &http]);

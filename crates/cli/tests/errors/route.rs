@@ -28,7 +28,7 @@ pub(super) const CODES: &[&str] = &[
 ];
 
 #[test]
-fn a_ring_that_cannot_work_says_why() {
+fn an_impossible_ring_configuration_gives_an_error() {
     let odd = ["--services", "route", "--set", "route.leaf_set_max=3"];
     agent_fails(&odd, "route.leaf_set_max is …: it must be even", 2);
     let anywhere = ["agent", "--services", "route", "--set", "node.bind=0.0.0.0"];
@@ -38,7 +38,7 @@ fn a_ring_that_cannot_work_says_why() {
 }
 
 #[test]
-fn a_node_that_has_not_joined_says_through_whom_it_tried() {
+fn a_node_that_has_not_joined_names_the_seeds_it_tried() {
     let seed = format!("{}:22001", own_ip());
     let seeds = format!("route.seeds={seed}");
     let mut agent =
@@ -61,7 +61,7 @@ fn a_node_that_has_not_joined_says_through_whom_it_tried() {
 }
 
 #[test]
-fn a_simulation_of_a_ring_that_cannot_be_says_why() {
+fn a_simulation_of_an_impossible_ring_gives_an_error() {
     let sim = |more: &str| {
         let args: Vec<&str> = ["sim", "route", "--seed", "1"].into_iter().chain(more.split(' ')).collect();
         run(&args)
@@ -82,7 +82,7 @@ fn a_simulation_of_a_ring_that_cannot_be_says_why() {
 }
 
 #[test]
-fn a_message_that_does_not_arrive_says_why() {
+fn an_undelivered_message_gives_the_reason() {
     let short = ["--set", "route.message_timeout=200ms", "--set", "route.message_bytes_max=65536"];
     let agent = Agent::start(&[&["--services", "route"], &short[..]].concat());
     let http = agent.http().to_string();

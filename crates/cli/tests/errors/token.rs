@@ -40,7 +40,7 @@ fn agent() -> Agent {
 }
 
 #[test]
-fn an_agent_without_a_token_says_so() {
+fn an_agent_without_a_token_gives_an_error() {
     let idle = Agent::start(&["--services", ""]);
     let http = idle.http().to_string();
     for verb in [
@@ -56,7 +56,7 @@ fn an_agent_without_a_token_says_so() {
 }
 
 #[test]
-fn a_token_that_cannot_be_used_says_why() {
+fn an_unusable_token_gives_an_error() {
     let agent = agent();
     let http = agent.http().to_string();
     assert_fails(&["token", "get", "nothing", "--agent", &http], "no value is called …", 1);
@@ -183,7 +183,7 @@ fn pretend(events: String, end: bool) -> String {
 }
 
 #[test]
-fn a_command_that_lost_the_token_says_how() {
+fn a_command_that_lost_the_token_gives_the_reason() {
     let held = "event: held\ndata: {\"hold\":1,\"fence\":7,\"silence_ms\":1000}\n\n";
     let ended = |reason: &str| format!("event: ended\ndata: {{\"reason\":\"{reason}\"}}\n\n");
     for (rest, end, text) in [
@@ -201,7 +201,7 @@ fn a_command_that_lost_the_token_says_how() {
 }
 
 #[test]
-fn a_token_that_is_held_elsewhere_says_so() {
+fn a_token_that_is_held_elsewhere_gives_an_error() {
     let agent = agent();
     let http = agent.http().to_string();
     let (status, text) = agent.request("POST", "/v1/token/hold", &[JSON], "{\"limit_ms\":3600000}");

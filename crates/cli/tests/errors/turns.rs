@@ -50,7 +50,7 @@ fn wish(name: &str, turn: char, wait_ms: u64) -> String {
 }
 
 #[test]
-fn a_turn_that_cannot_be_had_says_why() {
+fn an_unavailable_turn_gives_the_reason() {
     let agent = voter("");
     let ask = |body: &str| agent.request("POST", "/v1/turns", &[JSON], body);
     let (status, text) = ask("{\"name\":\"a\",\"turn\":\"7\",\"wait_ms\":0,\"limit_ms\":1}");
@@ -87,7 +87,7 @@ fn a_turn_that_cannot_be_had_says_why() {
 }
 
 #[test]
-fn an_agent_without_voters_or_without_a_majority_says_so() {
+fn an_agent_without_voters_or_without_a_majority_gives_an_error() {
     let idle = Agent::start(&["--services", ""]);
     let (status, text) = idle.request("GET", "/v1/voters", &[], "");
     assert_api_error(status, &text, 404, "no_voters");
@@ -128,7 +128,7 @@ fn a_ring_with_voters_grants_no_weak_turn() {
 }
 
 #[test]
-fn a_command_that_loses_its_turn_says_so() {
+fn a_command_that_loses_its_turn_gives_an_error() {
     let agent = voter("");
     let http = agent.http().to_string();
     let dir = tempfile::tempdir().unwrap();

@@ -47,7 +47,7 @@ async fn a_peer_that_is_cut_off_gets_nothing_until_the_cut_heals() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_cut_off_is_not_heard_either() {
+async fn a_peer_that_is_cut_off_is_not_received_either() {
     let ((asking, _), (answering, gate)) = (node(4), node(5));
     gate.cut_off([IpAddr::from([127, 0, 9, 4])]);
     for place in places(&answering) {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::puppet::{Do, Puppet, Saw, Stage, guard, owned, patient};
 
 #[tokio::test]
-async fn a_port_in_use_is_named_with_what_to_do() {
+async fn a_port_in_use_is_named_with_a_remedy() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let bind = taken.local_addr().unwrap();
     let refused = Driver::bind(Puppet { bind, ..Puppet::default() }, patient());
@@ -92,7 +92,7 @@ async fn only_a_slow_subscriber_misses_events() {
 }
 
 #[tokio::test]
-async fn a_graceful_stop_lets_the_machine_finish_and_what_it_wrote_go_out() {
+async fn a_stop_lets_the_machine_finish_and_sends_its_written_bytes() {
     let mut stage = Stage::new(
         Puppet { stop_timers: 2, ..Puppet::default() },
         Options { stream_bytes_max: 64 << 20, ..patient() },

@@ -161,7 +161,7 @@ async fn a_reset_is_noticed_behind_unread_data_and_the_end() {
 }
 
 #[tokio::test]
-async fn a_stream_is_opened_and_what_was_written_before_follows() {
+async fn a_stream_is_opened_and_sends_earlier_writes() {
     let mut stage = Stage::plain();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();

@@ -28,7 +28,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn sent_is_what_the_kernel_took_and_no_more() {
+async fn sent_counts_only_bytes_that_the_kernel_took() {
     let mut stage = Stage::new(Puppet::default(), roomy());
     let (id, client) = small_client(&mut stage).await;
     let all = 32 * MEGABYTE;

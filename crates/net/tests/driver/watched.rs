@@ -76,7 +76,7 @@ async fn cu_20_a_peer_that_does_not_read_is_not_dead() {
 }
 
 #[tokio::test]
-async fn the_driver_tells_what_it_can_see() {
+async fn the_driver_reports_its_abilities() {
     let stage = Stage::plain();
     let bound = stage.handle.bound();
     assert!(bound.confirms);

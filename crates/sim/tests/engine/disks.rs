@@ -84,7 +84,7 @@ fn a_prefix_of_unsynced_writes_survives_that_the_seed_chooses() {
 }
 
 #[test]
-fn a_forgotten_write_brings_back_what_it_replaced() {
+fn a_lost_write_restores_the_old_value() {
     let mut seen = BTreeSet::new();
     for seed in 0..30 {
         let mut world = world(seed);
@@ -117,7 +117,7 @@ fn a_durable_write_under_way_survives_or_does_not() {
 }
 
 #[test]
-fn a_kept_disk_keeps_what_was_answered() {
+fn a_kept_disk_keeps_answered_writes() {
     for seed in 0..20 {
         let mut world = world(seed);
         world.tell(0, Do::Put("key", "value".into(), false));

@@ -94,7 +94,7 @@ fn a_suspended_process_keeps_only_so_many_datagrams() {
 }
 
 #[test]
-fn a_sleeping_machine_loses_what_comes_and_its_monotonic_time() {
+fn a_suspended_machine_loses_packets_and_its_monotonic_time() {
     let mut world = world(2);
     let before = world.clock(1);
     world.tell(1, Do::Wake(ms(500)));

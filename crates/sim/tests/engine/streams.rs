@@ -149,7 +149,7 @@ fn finished_needs_no_credit_but_comes_after_all_data() {
 }
 
 #[test]
-fn sent_reports_what_the_kernel_took_and_the_fin_once() {
+fn sent_reports_taken_bytes_and_the_fin_once() {
     let mut world = world();
     let (a, _) = connect(&mut world, 0);
     world.tell(0, Do::Write(a, b"abc".to_vec()));
@@ -276,7 +276,7 @@ fn a_reader_that_never_reads_does_not_break_the_stream() {
 }
 
 #[test]
-fn writing_beyond_what_the_driver_keeps_is_an_overrun() {
+fn writing_beyond_the_limit_of_the_driver_is_an_overrun() {
     let config = stream_config(|c| {
         c.stream.unsent_max_bytes = 1_000;
         c.stream.send_buffer_bytes = 500;
@@ -383,7 +383,7 @@ fn a_peer_that_lost_power_for_good_times_out() {
 }
 
 #[test]
-fn a_killed_process_looks_finished_and_resets_what_comes_later() {
+fn a_killed_process_looks_finished_and_resets_later_data() {
     let mut world = world();
     let (a, b) = connect(&mut world, 0);
     world.tell(1, Do::Write(b, b"last words".to_vec()));

@@ -59,7 +59,7 @@ fn cu_19_bytes_in_the_peers_kernel_are_confirmed_after_sent() {
 }
 
 #[test]
-fn cu_19_a_driver_that_sees_no_acknowledgements_says_nothing() {
+fn cu_19_a_driver_that_sees_no_acknowledgements_confirms_nothing() {
     let config =
         Config { stream: StreamConfig { confirms: false, ..StreamConfig::linux() }, ..Config::default() };
     let mut world = world(config, 1 << 30);

@@ -105,8 +105,8 @@ struct SendRequest {
     /// For which application; the one without a name if not given.
     #[serde(default)]
     app: String,
-    /// Whether it is sent once only. If not, it is sent again, over another path and under the same id, until its end is
-    /// known: then an application may see it twice.
+    /// Whether it is sent once only. If not, it is retried over another path, under the same id, until its outcome is
+    /// known; an application may see it twice.
     #[serde(default)]
     once: bool,
 }

@@ -134,7 +134,7 @@ fn two_that_join_side_by_side_at_once_learn_of_each_other() {
 
 /// PF-9: crash and rejoin with the same id; the address is the same here, another in the tests of the core.
 #[test]
-fn a_node_that_comes_back_has_its_keys_again() {
+fn a_restarted_node_owns_its_keys_again() {
     let mut world = world(40, 14);
     let host = world.ring()[5];
     for power in [false, true] {

@@ -232,7 +232,7 @@ fn jf_12_a_dead_node_does_not_stop_the_ring() {
 }
 
 #[test]
-fn jf_13_a_dead_node_comes_back_on_another_port() {
+fn jf_13_a_dead_node_restarts_on_another_port() {
     let config = local(4).config(4);
     let mut sim = Sim::new(5, crate::config::Config::default(), move |birth| {
         let host_id = TokenHost::new(birth.host.index() as u32 + 1);
