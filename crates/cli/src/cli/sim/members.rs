@@ -78,7 +78,7 @@ pub(crate) struct Members {
     #[arg(long, value_enum, default_value = "random")]
     places: Where,
 
-    /// Probability that a datagram is lost on the longest path; it falls with the length of the path
+    /// Probability that a datagram is lost on the longest path; it is lower on shorter paths
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = parse_probability)]
     far_loss: f64,
 

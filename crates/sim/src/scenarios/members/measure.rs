@@ -62,7 +62,7 @@ pub struct Measure {
     pub flood: bool,
     /// Where nodes are, in models of latency with places.
     pub places: Places,
-    /// Probability that a datagram is lost on the longest path; it falls with the length of the path.
+    /// Probability that a datagram is lost on the longest path; it is lower on shorter paths.
     pub far_loss: f64,
     /// The network.
     pub config: Config,

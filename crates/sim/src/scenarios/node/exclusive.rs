@@ -11,8 +11,8 @@ use crate::observer::{Verdict, Violation};
 use crate::sim::Sim;
 use core::time::Duration;
 
-/// No two nodes have one valid turn. A paused process does nothing, and its belief is judged by its clock when it
-/// runs again. One of the two may keep its turn because its clock stopped (TU-4).
+/// No two nodes have one valid turn. A paused process does nothing; its turn is checked by its clock when it runs
+/// again. One of the two may keep its turn because its clock stopped (TU-4).
 pub(super) fn check(sim: &Sim<Node>, ledger: &mut Ledger) -> Verdict {
     for name in NAMES {
         let holders: Vec<(HostId, u64)> = sim
