@@ -52,9 +52,10 @@ use crate::start;
 /// });
 /// let _server = server.await?;
 ///
-/// // A message arrives at the node whose id is closest to its key. The sender gets "delivered" after the application
-/// accepted it. let key = Id::new(8 << 120); assert_eq!(red.route(&app, key, "hello").await?.by.id, Id::new(9 <<
-/// 120)); assert_eq!(red.ask(&app, key, "which colour?").await?.payload, b"blue");
+/// // A message arrives at the node whose id is closest to its key, and is delivered when the application accepts it.
+/// let key = Id::new(8 << 120);
+/// assert_eq!(red.route(&app, key, "hello").await?.by.id, Id::new(9 << 120));
+/// assert_eq!(red.ask(&app, key, "which colour?").await?.payload, b"blue");
 /// # Ok(()) }) }
 /// ```
 #[derive(Clone, Debug)]
