@@ -21,7 +21,7 @@ pub struct CompanionHandle<M> {
     machine: PhantomData<fn() -> M>,
 }
 
-/// Why a companion did not do it.
+/// The error of a companion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompanionError {

@@ -59,7 +59,7 @@ impl DataDir {
     }
 }
 
-/// Why a data directory cannot be used.
+/// The error of an unusable data directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem} {}{}", path.display(), cause.as_ref().map_or_else(String::new, |error| format!(": {error}")))]
 pub struct DataDirError {

@@ -46,7 +46,7 @@ pub struct Locks {
     channel: Channel<Turns>,
 }
 
-/// Why there is no turn.
+/// The error of a request for a turn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocksError {
@@ -55,15 +55,15 @@ pub enum LocksError {
     NotFree {
         /// The holder, if a voter named it.
         by: Option<Id>,
-        /// How long its lease lasts if it is not renewed.
+        /// The rest of its lease, if it is not renewed.
         left: Option<Duration>,
     },
     /// Too few voters answered.
     #[error("{have} voters answered, {need} are needed: check that they run and are reached")]
     NoMajority {
-        /// How many answered.
+        /// The number of voters that answered.
         have: usize,
-        /// How many must.
+        /// The number that is needed.
         need: usize,
     },
     /// The turn is over.

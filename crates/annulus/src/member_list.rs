@@ -204,7 +204,7 @@ impl MemberList {
         MemberEvents::new(self.clone(), self.events())
     }
 
-    /// How many members live, as far as this node knows (S-130).
+    /// The number of live members, as far as this node knows (S-130).
     ///
     /// # Errors
     /// If it has ended.
@@ -402,9 +402,9 @@ pub enum MembersError {
     /// It does not fit a packet.
     #[error("{bytes} bytes are over the limit of {bytes_max}: send less, or send where to find it")]
     TooLarge {
-        /// How large it is.
+        /// Its size.
         bytes: usize,
-        /// How large it may be.
+        /// The limit.
         bytes_max: usize,
     },
     /// Too much waits to be sent.

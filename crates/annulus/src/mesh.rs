@@ -222,7 +222,7 @@ impl Mesh {
         }
     }
 
-    /// How this node is.
+    /// The state of this node.
     ///
     /// # Errors
     /// If it has ended.

@@ -88,7 +88,7 @@ pub struct Answer {
     pub payload: Vec<u8>,
 }
 
-/// How a message is sent.
+/// The options of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendOptions {
     /// Whether the router retries only after an attempt that certainly reached no application. Then no application gets

@@ -7,7 +7,7 @@ use annulus_net::{BindError, Handle, Options};
 
 use crate::data_dir::DataDirError;
 
-/// Why a node could not start.
+/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -12,7 +12,7 @@ use crate::data_dir::{read_or_set_aside, replace};
 /// The name of the file.
 const FILE: &str = "tags.json";
 
-/// How the tags differ from the configured ones.
+/// The changes against the configured tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct TagChanges {

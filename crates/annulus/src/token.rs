@@ -27,7 +27,7 @@ pub struct Token {
     channel: Channel<Machine>,
 }
 
-/// Why the token could not do it.
+/// The error of a [`Token`] method.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {

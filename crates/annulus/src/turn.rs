@@ -28,7 +28,7 @@ pub struct Turn {
     lost: watch::Receiver<Option<LostReason>>,
 }
 
-/// Why a turn is over.
+/// The reason for the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
@@ -92,7 +92,7 @@ pub(crate) struct Place {
     claim: Option<Claim>,
 }
 
-/// Where the place is.
+/// The queue of the place.
 #[derive(Debug)]
 pub(crate) enum Claim {
     /// A lock.
@@ -148,7 +148,7 @@ impl Turn {
         self.fence
     }
 
-    /// How long the turn is valid without another renewal.
+    /// The validity that is left without another renewal.
     #[must_use]
     pub fn left(&self) -> Duration {
         Instant::from_micros(self.ends.load(Ordering::Acquire)).since(monotonic())

@@ -13,10 +13,10 @@ use crate::numbers::NumberMap;
 use crate::options::Options;
 use crate::ready::{Ready, Signal, Token};
 
-/// How many may ask for counters at once; others wait for them.
+/// The most requests for counters at once; others wait for them.
 const COUNTERS_MAX: usize = 16;
 
-/// How many commands are taken from their queue at once: that costs little more than to take one.
+/// The most commands taken from their queue at once: that costs little more than to take one.
 const ASKS_TAKEN: usize = 32;
 
 /// The application, as a driver sees it.
@@ -128,7 +128,7 @@ impl<M: Machine> App<M> {
         self.shared.subscribers.tell(event, counters);
     }
 
-    /// Where everything is bound.
+    /// The bound addresses.
     pub(crate) fn bound(&self) -> &annulus_core::Bound {
         &self.shared.bound
     }

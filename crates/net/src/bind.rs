@@ -7,7 +7,7 @@ use annulus_core::KeepAlive;
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
-/// How many streams may wait to be accepted.
+/// The most streams that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 /// The bytes that the kernel may hold unsent for a stream. It would take megabytes, and nothing overtakes what it took;

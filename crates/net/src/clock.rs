@@ -1,4 +1,4 @@
-//! Where `now` comes from.
+//! The clock of the driver.
 
 #[cfg(any(test, not(target_os = "linux")))]
 use std::time::Duration;

@@ -58,7 +58,7 @@ pub struct Driver<M: Machine> {
     tokens: Vec<Token>,
 }
 
-/// Where a driver is in its life.
+/// The phase of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The machine has not been called.

@@ -10,31 +10,31 @@ pub enum BindError {
     /// The port is taken.
     #[error("another process uses {at}: stop it or choose another port")]
     InUse {
-        /// Which endpoint.
+        /// The endpoint.
         at: Place,
     },
     /// The system does not allow it.
     #[error("no permission to use {at}: choose a port of 1024 or above, or grant the right to bind it")]
     Denied {
-        /// Which endpoint.
+        /// The endpoint.
         at: Place,
     },
     /// The address is not one of this machine.
     #[error("{} is not an address of this machine ({at}): choose one that `ip address` shows", at.address.ip())]
     NoSuchAddress {
-        /// Which endpoint.
+        /// The endpoint.
         at: Place,
     },
     /// Too many files are open.
     #[error("too many open files to use {at}: raise the limit with `ulimit -n`")]
     TooManyFiles {
-        /// Which endpoint.
+        /// The endpoint.
         at: Place,
     },
     /// Any other error of the system.
     #[error("cannot use {at}: {reason}")]
     Io {
-        /// Which endpoint.
+        /// The endpoint.
         at: Place,
         /// The error of the system.
         reason: io::Error,
@@ -57,7 +57,7 @@ impl BindError {
     }
 }
 
-/// Why the store could not be opened.
+/// The error of opening the store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.

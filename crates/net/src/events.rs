@@ -21,7 +21,7 @@ pub struct Events<M: Machine> {
     missed: Arc<AtomicU64>,
 }
 
-/// Where a subscriber's events wait.
+/// The queue of a subscriber.
 #[derive(Debug)]
 enum Receiver<E> {
     Bounded(mpsc::Receiver<E>),
@@ -87,7 +87,7 @@ impl<M: Machine> Events<M> {
         }
     }
 
-    /// How many events did not fit into the queue so far; of a subscription to some of them, how many of those.
+    /// The number of wanted events that did not fit into the queue so far.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)

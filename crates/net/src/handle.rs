@@ -87,7 +87,7 @@ impl<M: Machine> Handle<M> {
         self.shared.subscribers.subscribe_to_every(Box::new(wanted))
     }
 
-    /// Where the machine's sockets and listeners really are.
+    /// The bound addresses of the machine's sockets and listeners.
     #[must_use]
     pub fn bound(&self) -> &Bound {
         &self.shared.bound
@@ -165,7 +165,7 @@ impl<M: Machine> fmt::Debug for Handle<M> {
     }
 }
 
-/// How a machine ended.
+/// The end of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// As it wished, after [`Handle::stop`].
@@ -238,7 +238,7 @@ impl<M: Machine> Room<'_, M> {
     }
 }
 
-/// Where a reply goes.
+/// The receiver of a reply.
 pub(crate) enum Asker<R> {
     /// A caller that waits for this reply.
     One(oneshot::Sender<R>),

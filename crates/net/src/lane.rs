@@ -106,7 +106,7 @@ impl<M: Machine> fmt::Debug for Lane<M> {
     }
 }
 
-/// Where the replies of a lane wait. There are never more than its commands.
+/// The queue of a lane's replies. There are never more than its commands.
 pub(crate) struct Replies<R> {
     waiting: Mutex<Waiting<R>>,
 }

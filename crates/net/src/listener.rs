@@ -28,7 +28,7 @@ pub(crate) struct Listener {
     pub(crate) known: Option<SocketAddr>,
     /// Accepted streams that live.
     pub(crate) streams: usize,
-    /// How many may.
+    /// The limit of streams.
     pub(crate) streams_max: usize,
     /// It rests until then.
     pub(crate) resting: Option<Instant>,

@@ -10,9 +10,9 @@ use crate::store::Store;
 /// The limits of a driver. Every queue has a limit, and a counter of dropped items.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the store is.
+    /// The place of the store.
     pub store: Store,
-    /// How long a graceful stop may take.
+    /// The grace period of a stop.
     pub grace: Duration,
     /// The most commands that wait; the caller of a further one waits too.
     pub commands_max: usize,

@@ -1,4 +1,4 @@
-//! Which sources want attention: so that a wake-up costs as much as there is to do, not as much as there is.
+//! The list of ready sources: a wake-up costs time by the number of ready sources, not of all.
 //!
 //! A driver owns thousands of sources (sockets, listeners, streams) but is one task with one waker. Polling all of
 //! them whenever one stirs would make a busy node with many idle streams slow. Instead every source is polled with

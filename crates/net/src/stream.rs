@@ -47,7 +47,7 @@ pub(crate) struct Stream {
     /// Since when the gate cuts it off.
     held: Option<Instant>,
     link: Link,
-    /// How many more bytes may be read.
+    /// The read credit in bytes.
     credit: usize,
     reading: Reading,
     /// Written by the machine, not yet taken by the kernel.
@@ -61,7 +61,7 @@ pub(crate) struct Stream {
     watched: Option<Box<Watched>>,
     /// Acknowledged by the peer's kernel, not yet reported.
     confirmed: usize,
-    /// Why it is gone, not yet reported.
+    /// The close reason, not yet reported.
     closed: Option<CloseReason>,
     /// Resolves when the socket has an error. Only there while no read would find it.
     hangup: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -454,7 +454,7 @@ impl Stream {
         matches!(self.link, Link::Connecting(_))
     }
 
-    /// How many bytes the kernel took; `Pending` arms the signal.
+    /// The number of bytes that the kernel took; `Pending` arms the signal.
     fn try_write(&mut self, bytes: &[u8]) -> Poll<usize> {
         let (Link::Up(socket), None) = (&self.link, self.held) else { return Poll::Pending };
         let taken = send(socket, &self.signal, bytes);

@@ -143,7 +143,7 @@ impl Streams {
         self.looks.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// How many entries the list has.
+    /// The number of pending reports.
     pub(crate) fn reports(&self) -> usize {
         self.reports.len()
     }

@@ -1,11 +1,11 @@
-//! Why the mesh could not do it.
+//! Errors of the mesh.
 
 use std::io;
 
 use annulus_core::w3w::{Nid, Reply, SentState};
 use annulus_net::Stopped;
 
-/// Why a [`Mesh`](super::Mesh) could not do it.
+/// The error of a [`Mesh`](super::Mesh) method.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeshError {

@@ -14,7 +14,7 @@ use crate::services;
 /// The interval between two look-ups of host names that did not lead to a member.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why a node is not in its group.
+/// The reason why a node is not in its group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {

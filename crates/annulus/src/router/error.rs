@@ -1,11 +1,11 @@
-//! Why a router could not do it.
+//! Errors of a router.
 
 use annulus_core::pastry::{ConfigError, Failure, Outcome, Reply};
 use annulus_net::Stopped;
 
 use crate::start::StartError;
 
-/// Why a [`Router`](super::Router) could not do it.
+/// The error of a [`Router`](super::Router) method.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {

@@ -43,7 +43,7 @@ impl Inbox {
 pub struct Arrival {
     /// Its number, the same for all attempts.
     pub id: MessageId,
-    /// Which attempt, from 0.
+    /// The number of the attempt, from 0.
     pub attempt: u16,
     /// Its key.
     pub key: Id,

@@ -40,7 +40,7 @@ impl Default for Limits {
 pub struct Request {
     /// Its number, the same for all attempts.
     pub id: MessageId,
-    /// Which attempt, from 0. A later one may repeat a message that the handler has seen.
+    /// The number of the attempt, from 0. A later one may repeat a message that the handler has seen.
     pub attempt: u16,
     /// The sender.
     pub origin: Contact,
@@ -125,7 +125,7 @@ struct Work<H> {
     handler: Arc<H>,
     waiting: VecDeque<Request>,
     running: JoinSet<Verdict>,
-    /// Which message each running handler works on.
+    /// The message of each running handler.
     ids: HashMap<tokio::task::Id, MessageId>,
     remembered: Remembered,
 }

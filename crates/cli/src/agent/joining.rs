@@ -12,11 +12,11 @@ use crate::config::Settings;
 /// are normal.
 const MEMBERS_TRIES: u32 = 4;
 
-/// How the join goes.
+/// The progress of the join.
 #[derive(Debug)]
 pub(crate) struct Joining {
     seeds: Vec<SocketAddr>,
-    /// How long a client waits for the join.
+    /// The longest wait of a client for the join.
     timeout: Duration,
     state: watch::Sender<State>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Joining {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     has_joined: bool,
-    /// How many tries have failed.
+    /// The number of failed tries.
     tries: u32,
 }
 
@@ -67,7 +67,7 @@ impl Joining {
         let _ = tokio::time::timeout(self.timeout, state.wait_for(is_decided)).await;
     }
 
-    /// Why nothing can be sent.
+    /// The error of a send before the join.
     pub(crate) fn refusal(&self) -> ApiError {
         let tries = self.state.borrow().tries;
         let message = format!("this node has not joined the ring: {} (tries: {tries})", self.why());

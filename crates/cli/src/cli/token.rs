@@ -108,7 +108,7 @@ struct SetArgs {
     /// JSON, or any other text; null unsets it.
     #[arg(allow_hyphen_values = true)]
     value: String,
-    /// How long to wait for the token.
+    /// The longest wait for the token.
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     wait: String,
 }

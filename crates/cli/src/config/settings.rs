@@ -10,7 +10,7 @@ use super::file;
 use super::key::{self, Key};
 use super::keys::KEYS;
 
-/// Where a value came from; the later ones are stronger.
+/// The source of a value; a later one overrides an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The default.
@@ -34,7 +34,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a configuration is not accepted. It is the caller's fault: exit code 2.
+/// The error of a configuration. It is the caller's fault: exit code 2.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// No such key.
@@ -42,7 +42,7 @@ pub(crate) enum ConfigError {
     UnknownKey {
         /// As written.
         key: String,
-        /// Where it stands.
+        /// Its source.
         from: Source,
         /// The nearest key.
         hint: String,
@@ -50,11 +50,11 @@ pub(crate) enum ConfigError {
     /// A value that the key cannot have.
     #[error("{key} = {value:?} in {source}: {problem}", source = from)]
     BadValue {
-        /// Which key.
+        /// The key.
         key: &'static str,
         /// As written.
         value: String,
-        /// Where it stands.
+        /// Its source.
         from: Source,
         /// The problem.
         problem: String,
@@ -62,9 +62,9 @@ pub(crate) enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration file {}: {error}; check the path after --config, or write one with `annulus config init`", path.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
     /// A variable holds bytes that are no text.
@@ -73,9 +73,9 @@ pub(crate) enum ConfigError {
     /// The file is no TOML, or not of the right form.
     #[error("{}: {problem}", path.display())]
     Malformed {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         problem: String,
     },
     /// `--set` without a value.
@@ -235,7 +235,7 @@ impl Settings {
     }
 }
 
-/// How every variable of the program begins.
+/// The prefix of every environment variable of the program.
 pub(crate) const PREFIX: &str = "ANNULUS_";
 
 /// Variables with the program's prefix that are no keys.

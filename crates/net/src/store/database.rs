@@ -17,7 +17,7 @@ use super::values::{LARGE_BYTES, Values};
 use super::{Outcome, Part, Store, Work, sync_directory};
 use crate::error::OpenError;
 
-/// How much the database may keep in memory: an idle agent has little, and the system caches the file anyway.
+/// The cache of the database: small for an idle agent, and the kernel caches the file anyway.
 const CACHE_BYTES: usize = 1024 * 1024;
 
 /// An open database.

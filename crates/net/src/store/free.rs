@@ -1,4 +1,4 @@
-//! Which parts of a file are free.
+//! The free extents of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -78,12 +78,12 @@ impl Medium {
         self.lock().bytes_max = bytes_max;
     }
 
-    /// How much is on it.
+    /// The number of bytes on it.
     pub(super) fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// How often it was synced.
+    /// The number of syncs.
     pub(super) fn syncs(&self) -> u64 {
         self.lock().syncs
     }

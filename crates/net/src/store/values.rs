@@ -26,7 +26,7 @@ const CUT_BYTES: u64 = 64 * 1024 * 1024;
 /// When so much waits for a sync to be free again, it is time for one.
 const LEAVING_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Where a value is, as the database keeps it.
+/// The length of an extent in the database.
 pub(super) const PLACE_BYTES: usize = 16;
 
 /// The file.

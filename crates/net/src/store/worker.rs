@@ -90,12 +90,12 @@ fn is_durable(request: &Request) -> bool {
     matches!(request.work, Work::Write { durable: true, .. })
 }
 
-/// How it went with the last durable groups.
+/// Statistics of the last durable groups.
 #[derive(Debug, Default)]
 struct Pace {
-    /// How many operations can be expected to come together.
+    /// The expected number of operations of a group.
     ops: usize,
-    /// How long they are worth waiting for.
+    /// The wait for them.
     batch_wait: Duration,
 }
 

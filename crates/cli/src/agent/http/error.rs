@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Why a request was not fulfilled.
+/// The error answer of a request.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ApiError {
     #[serde(skip)]
@@ -103,7 +103,7 @@ pub(crate) async fn wrong_method(uri: Uri) -> ApiError {
     )
 }
 
-/// How long a body may take: enough for the largest over a slow line.
+/// The timeout of a body: enough for the largest over a slow line.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A JSON body; one that cannot be read is refused in the form of all errors.

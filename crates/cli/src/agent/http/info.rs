@@ -38,7 +38,7 @@ pub(crate) struct Info {
     started_micros: u64,
     /// Seconds since then.
     uptime_seconds: f64,
-    /// Where this API listens.
+    /// The address of this API.
     #[schema(value_type = String)]
     http: SocketAddr,
     /// Its services.
@@ -50,7 +50,7 @@ pub(crate) struct Info {
 pub(crate) struct ServiceInfo {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Where it listens.
+    /// Its addresses.
     pub(crate) addresses: Vec<EndpointInfo>,
 }
 

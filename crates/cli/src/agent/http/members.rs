@@ -44,13 +44,13 @@ struct MemberInfo {
     id: Id,
     /// Its name.
     name: String,
-    /// Where it is, the best address first.
+    /// Its addresses, the best first.
     #[schema(value_type = Vec<String>)]
     addrs: Vec<SocketAddr>,
     /// "alive", "suspect", "dead" or "left".
     #[schema(value_type = String)]
     state: swim::State,
-    /// How often it has contradicted or changed.
+    /// Its incarnation: the number of its refutations and changes.
     #[schema(value_type = u32)]
     incarnation: swim::Incarnation,
     /// The measured round-trip time.
@@ -69,7 +69,7 @@ struct MemberInfo {
     is_self: bool,
 }
 
-/// Which members to show.
+/// The members to show.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]

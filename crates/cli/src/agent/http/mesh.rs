@@ -44,18 +44,18 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(collect))
 }
 
-/// How this node is.
+/// The state of this node.
 #[derive(Serialize, ToSchema)]
 struct MeshStatus {
     /// Its address in the mesh.
     nid: String,
-    /// Where it accepts connections.
+    /// The address at which it accepts connections.
     at: String,
-    /// How many peers are in its ring.
+    /// The number of peers in its ring.
     peers: usize,
     /// Its neighbours on the ring.
     neighbours: Vec<String>,
-    /// How many nodes are known.
+    /// The number of known nodes.
     known: usize,
     /// Messages in the inbox.
     inbox: usize,
@@ -196,7 +196,7 @@ struct InboxLine {
     to: String,
     /// The hash of its bytes.
     hash: String,
-    /// How long it is.
+    /// Its length in bytes.
     size: u64,
     /// When it came, in seconds since 1970.
     received_at: u64,
@@ -273,7 +273,7 @@ struct OutboxLine {
     to: String,
     /// The hash of its bytes.
     hash: String,
-    /// How long they are; of a file, all of it.
+    /// Their length; that of the whole file, for a file.
     size: u64,
     /// When it was sent, in seconds since 1970.
     sent_at: u64,
@@ -369,7 +369,7 @@ async fn payload(State(api): State<Api>, Path(number): Path<String>) -> Result<R
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
 }
 
-/// Which message.
+/// The message.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CancelRequest {
@@ -400,7 +400,7 @@ async fn cancel(
     }
 }
 
-/// Which message.
+/// The message.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct RemoveRequest {
@@ -463,9 +463,9 @@ struct CollectRequest {}
 /// The deleted blocks.
 #[derive(Serialize, ToSchema)]
 struct CollectAnswer {
-    /// How many blocks.
+    /// The number of blocks.
     blocks: usize,
-    /// How many bytes.
+    /// The number of bytes.
     bytes: u64,
 }
 
@@ -575,7 +575,7 @@ async fn ask(api: &Api, command: w3w::Command) -> Result<w3w::Reply, ApiError> {
     }
 }
 
-/// Why a command was not done.
+/// The error of a refused command.
 fn refused(reply: &w3w::Reply) -> ApiError {
     use w3w::Reply as R;
     let (status, code, message, hint) = match reply {
@@ -632,7 +632,7 @@ fn refused(reply: &w3w::Reply) -> ApiError {
     ApiError::new(status, code, message, hint)
 }
 
-/// Why something was not done with a file, or with a message that is here.
+/// The error of a refused command about a file or a stored message.
 fn file_refused(reply: &w3w::Reply) -> ApiError {
     use w3w::Reply as R;
     let (status, code, message, hint) = match reply {

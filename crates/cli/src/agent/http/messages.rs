@@ -30,10 +30,10 @@ use crate::agent::mailbox::Letter;
 use crate::agent::services;
 use reading::Reading;
 
-/// How many bodies longer than `http.body_bytes_max` are read at once.
+/// The most bodies longer than `http.body_bytes_max` that are read at once.
 pub(crate) const LONG_BODIES_MAX: usize = 8;
 
-/// How long another one waits for its turn.
+/// The longest wait of a further one.
 const LONG_BODY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most bytes around the payload in a body: the key, which is any text, and the other fields.
@@ -122,7 +122,7 @@ struct SendAnswer {
     /// The name of that node, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivered_to_name: Option<String>,
-    /// Where that listens.
+    /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
     /// After how many steps.
@@ -169,7 +169,7 @@ struct AskAnswer {
     /// The name of that node, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     answered_by_name: Option<String>,
-    /// Where that listens.
+    /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
     /// After how many steps the question was there.
@@ -272,7 +272,7 @@ struct ReadRequest {
 /// They are marked as read.
 #[derive(Serialize, ToSchema)]
 struct ReadDone {
-    /// How many of them were unread.
+    /// The number of them that were unread.
     read: usize,
 }
 

@@ -154,7 +154,7 @@ pub(crate) fn app(api: Api) -> Router {
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 
-/// Where the API listens if nothing is configured: beside the services when they are on loopback, else on loopback.
+/// The default address of the API: beside the services when they are on loopback, else on loopback.
 pub(crate) fn default_addr(bind: IpAddr) -> SocketAddr {
     let ip = if bind.is_loopback() { bind } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
     SocketAddr::new(ip, PORT)

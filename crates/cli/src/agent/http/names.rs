@@ -12,7 +12,7 @@ use annulus::core::{Id, w3w};
 use super::Api;
 use crate::agent::services;
 
-/// How long names that were read are good enough for an answer that mentions a node.
+/// The age up to which cached names are used in answers.
 const RECENT: Duration = Duration::from_secs(1);
 
 /// The names that were read last, for answers that come often.

@@ -50,7 +50,7 @@ struct Hop {
     /// Its place on the ring.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     id: Id,
-    /// Where it listens.
+    /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
     /// The measured round-trip time from the node before it; null for the first.
@@ -102,7 +102,7 @@ struct TablesAnswer {
     /// This node's place on the ring.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     id: Id,
-    /// Where it listens.
+    /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
     /// Whether it has joined: only then it delivers.
@@ -126,7 +126,7 @@ struct PeerInfo {
     /// Its place on the ring.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     id: Id,
-    /// Where it listens.
+    /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
     /// The measured round-trip time.
@@ -148,7 +148,7 @@ struct CellInfo {
     /// Its place on the ring.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     id: Id,
-    /// Where it listens.
+    /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
     /// The measured round-trip time.

@@ -21,7 +21,7 @@ use super::error::ApiError;
 /// block others.
 const CONNECTIONS_MAX: usize = 256;
 
-/// How long the head of a request may take, and how long a connection may wait for the next one.
+/// The timeout of the head of a request, and of an idle connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout of a client that does not read its answer.
@@ -30,7 +30,7 @@ const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The most bytes in memory for each direction of a connection.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// How long to wait when the system has no more descriptors.
+/// The pause when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until the agent leaves, then until every request under way is answered.

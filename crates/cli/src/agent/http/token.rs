@@ -22,11 +22,11 @@ use super::error::{ApiError, ErrorBody, JsonBody};
 use super::names::Names;
 use crate::agent::services;
 
-/// How long a value waits for the token if its setter does not say.
+/// The default wait of a value for the token.
 const WAIT: Duration = Duration::from_secs(30);
 /// The extra time of a loop until the fate of a value is known.
 const LOOP: Duration = Duration::from_millis(500);
-/// How long that is waited for at most.
+/// The longest wait for that.
 const LOOP_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
@@ -104,7 +104,7 @@ struct SetRequest {
     /// Any JSON; null unsets it.
     #[schema(value_type = Object)]
     value: Raw,
-    /// How long to wait for the token, from 1 to 86400000; 30000 if not given.
+    /// The longest wait for the token, from 1 to 86400000; 30000 if not given.
     wait_ms: Option<u64>,
 }
 
@@ -207,7 +207,7 @@ async fn graph(State(api): State<Api>) -> Result<Json<Value>, ApiError> {
     Ok(Json(json!({ "edges": edges, "text": text, "dot": dot, "log": log })))
 }
 
-/// How long to hold the token.
+/// The request of a hold.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct HoldRequest {
@@ -291,7 +291,7 @@ pub(super) fn held(reply: Result<jitterbug::Reply, ApiError>) -> Result<(Request
     }
 }
 
-/// Which hold to end.
+/// The hold to end.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ReleaseRequest {

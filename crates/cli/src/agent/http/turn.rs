@@ -28,20 +28,21 @@ use super::token::{self, ask, bounded, held, next_key, status};
 /// agent that its client is connected.
 const ALIVE_MAX: Duration = Duration::from_secs(5);
 
-/// How many signs of life fit into the silence that ends a turn.
+/// The number of `alive` events within the silence that ends a turn.
 const ALIVE_PER_SILENCE: u32 = 5;
 
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(turn)).routes(routes!(keep))
 }
 
-/// How long to hold the token, and how long to wait for it.
+/// The limit of the hold, and the longest wait for it.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct TurnRequest {
     /// The limit: from 1 to 86400000.
     limit_ms: u64,
-    /// How long to wait for the token, up to 86400000; 0 waits for one loop of the ring. Without it there is no end.
+    /// The longest wait for the token, up to 86400000; 0 waits for one loop of the ring. Without it there is no
+    /// limit.
     wait_ms: Option<u64>,
 }
 
@@ -96,7 +97,7 @@ async fn turn(
     Ok(Sse::new(stream))
 }
 
-/// How long a hold may last, how long its client waits for it, and how long the agent may be silent.
+/// The limit of a hold, the longest wait for it, and the longest silence of the agent.
 #[derive(Clone, Copy)]
 struct Terms {
     limit: Duration,
@@ -159,7 +160,7 @@ async fn over(wait: Option<Duration>) -> Duration {
     }
 }
 
-/// Which hold.
+/// The hold.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KeepRequest {

@@ -47,10 +47,10 @@ struct LockRequest {
     /// 32 hexadecimal digits that the client draws; a repeat with the same is the same wish.
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     turn: String,
-    /// How long to wait in milliseconds, up to 86400000; 0 tries once.
+    /// The longest wait in milliseconds, up to 86400000; 0 tries once.
     #[schema(maximum = 86_400_000)]
     wait_ms: u64,
-    /// How long the turn may last in milliseconds, from 1 to 86400000.
+    /// The limit of the turn in milliseconds, from 1 to 86400000.
     #[schema(minimum = 1, maximum = 86_400_000)]
     limit_ms: u64,
 }
@@ -62,7 +62,7 @@ struct TurnAnswer {
     turn: String,
     /// Greater than the fence of every earlier turn of the name.
     fence: u64,
-    /// How long the turn is valid without being kept.
+    /// The validity that is left without another keep.
     left_ms: u64,
     /// The length of a lease: keep the turn every sixth of it.
     lease_ms: u64,
@@ -190,7 +190,7 @@ struct ResumeRequest {
     deadline_micros: u64,
     /// The boot, as in the grant.
     boot_id: String,
-    /// How long the turn may still last in milliseconds.
+    /// The rest of the limit in milliseconds.
     #[schema(minimum = 1, maximum = 86_400_000)]
     limit_ms: u64,
 }
@@ -224,7 +224,7 @@ async fn resume(
 /// The rest of a turn.
 #[derive(Serialize, ToSchema)]
 struct LeftAnswer {
-    /// How long the turn is valid without being kept.
+    /// The validity that is left without another keep.
     left_ms: u64,
     /// The end of validity on the clock of this boot, in microseconds.
     deadline_micros: u64,
@@ -256,7 +256,7 @@ async fn keep(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<Lef
     left(&ask(&api, turns::Command::Keep(turn_id(&turn)?)).await?)
 }
 
-/// How much is left of a turn; this does not keep it.
+/// The validity that is left of a turn; this does not keep it.
 #[utoipa::path(get, path = "/v1/turns/{turn}",
     params(("turn" = String, Path, pattern = "^[0-9a-fA-F]{32}$", description = "32 hexadecimal digits.")), responses(
     (status = 200, description = "It is valid.", body = LeftAnswer),

@@ -29,10 +29,10 @@ use crate::cli::output::Output;
 const LOST: u8 = 75;
 /// The exit code if too few voters answered (EX_UNAVAILABLE).
 const NO_MAJORITY: u8 = 69;
-/// How long the client pauses before it asks a silent agent again.
+/// The pause of the client before it queries a silent agent again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How long a command may take to end after this program got a signal.
+/// The time of a command to end after this program got a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A turn of either kind, as its client uses it. All of it may block.
@@ -40,7 +40,7 @@ pub(super) trait Claim: Clone + Send + 'static {
     /// The variables that the command gets.
     fn env(&self) -> Vec<(&'static str, String)>;
 
-    /// How often to keep it.
+    /// The interval between keeps.
     fn interval(&self) -> Duration;
 
     /// Queries the agent whether the turn is still valid.
@@ -84,7 +84,7 @@ pub(crate) struct Guarded<'a> {
     pub(crate) weak: bool,
 }
 
-/// How a turn ended.
+/// The end of a turn.
 enum Ended {
     /// The exit code.
     Code(u8),

@@ -14,13 +14,13 @@ use super::guarded::{Claim, Guarded, Kept};
 use crate::cli::client::{Client, Events};
 use crate::cli::guard::since_boot;
 
-/// How long a command may take to end at its limit, at most: it must have ended when the limit is over.
+/// The longest time of a command to end at its limit: it must have ended when the limit is over.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 /// The part of the limit that it may take.
 const ENDING: u32 = 4;
 /// The part of that which is left to kill it, and to notify the agent.
 const KILLING: u32 = 5;
-/// How long an agent may take to confirm that a turn is over.
+/// The timeout of a release at the agent.
 const RELEASE: Duration = Duration::from_secs(2);
 
 /// A hold as the agent gave it.
@@ -29,7 +29,7 @@ pub(super) struct Hold {
     client: Client,
     number: u64,
     fence: u64,
-    /// How long an agent may be silent.
+    /// The longest silence of an agent.
     silence: Duration,
     limit: Duration,
     limit_text: String,

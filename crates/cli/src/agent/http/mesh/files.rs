@@ -40,9 +40,9 @@ struct OfferRequest {
     to: String,
     /// The name that the recipient sees.
     name: String,
-    /// How many bytes it has.
+    /// Its length in bytes.
     size: u64,
-    /// How many bytes every block has, but for the last.
+    /// The length of every block but the last, in bytes.
     block_bytes: u32,
     /// The hash of every block.
     blocks: Vec<String>,
@@ -94,11 +94,11 @@ struct FileInfo {
     is_outgoing: bool,
     /// The name that its sender chose.
     name: String,
-    /// How many bytes it has.
+    /// Its length in bytes.
     size: u64,
-    /// How many blocks it has.
+    /// The number of its blocks.
     blocks: usize,
-    /// How many of them the recipient has.
+    /// The number of blocks that the recipient has.
     done: usize,
     /// Whether all of it is there.
     is_complete: bool,
@@ -134,7 +134,7 @@ async fn files(State(api): State<Api>) -> Result<Json<Vec<FileInfo>>, ApiError> 
     }
 }
 
-/// Which way a file goes.
+/// The direction of a file.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -150,7 +150,7 @@ impl ToQuery {
     }
 }
 
-/// How far a file is, and which blocks are wanted.
+/// The progress of a file, and the wanted blocks.
 #[utoipa::path(get, path = "/v1/mesh/files/{file}",
     params(("file" = String, Path, description = "64 hexadecimal digits."), ToQuery),
     responses(
@@ -168,7 +168,7 @@ async fn file(
     }
 }
 
-/// Which file.
+/// The file.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct DropRequest {

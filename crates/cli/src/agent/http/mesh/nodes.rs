@@ -24,9 +24,9 @@ struct MeshPeer {
     name: Option<String>,
     /// Its address in the mesh.
     nid: String,
-    /// Where it is.
+    /// Its IP address.
     ip: String,
-    /// Where it accepts connections there.
+    /// The port at which it accepts connections.
     port: u16,
     /// "in" if it dialled, "out" if this node did.
     #[schema(value_type = String)]

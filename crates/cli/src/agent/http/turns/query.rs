@@ -19,7 +19,7 @@ use super::super::Api;
 use super::super::error::{ApiError, ErrorBody, JsonBody};
 use super::{ask, checked_name, no_majority, status};
 
-/// How long the voters may take to answer.
+/// The timeout of a query to the voters.
 const QUERY: Duration = Duration::from_millis(500);
 /// The number of queries before the answer is `no_majority`.
 const QUESTIONS: u32 = 2;

@@ -11,7 +11,7 @@ use crate::cli::UsageError;
 /// The modified SWIM of go-swim: which nodes are probed, and how often.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub(super) struct Variation {
-    /// Which list chooses the nodes to probe: shuffle, bucket or priority
+    /// The selection list of the nodes to probe: shuffle, bucket or priority
     #[arg(long, value_enum)]
     selection: Option<Choice>,
 
