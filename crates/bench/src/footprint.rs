@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use crate::table::Table;
 
-/// How long the members may take to know each other.
+/// The longest time for the members to know each other.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The result of a bench.
 #[derive(Debug, Serialize)]
 pub(crate) struct Table {
-    /// Which bench.
+    /// The bench.
     pub(crate) bench: &'static str,
     /// The setup, in one line.
     pub(crate) setup: String,

@@ -120,7 +120,7 @@ impl MorePlan {
     }
 }
 
-/// How many faults of each kind happen while faults are allowed.
+/// The number of faults of each kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FaultPlan {
     /// Hosts crash and restart; half of them lose power, and with it unsynced writes.

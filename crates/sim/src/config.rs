@@ -89,7 +89,7 @@ pub struct StreamConfig {
     pub segment_bytes: usize,
     /// Probability that a piece of data is cut at a random place, on the wire and at the delivery to the machine.
     pub odd_chunks: f64,
-    /// How long a connection is tried.
+    /// The timeout of a connect.
     pub connect_timeout: Duration,
     /// So many waits for an answer to a SYN are as long as the first, 1 s; later ones double …
     pub syn_linear: u32,
@@ -170,11 +170,11 @@ impl Default for StreamConfig {
 /// How disks behave. A duration is drawn uniformly from its range for each operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskConfig {
-    /// How long a read takes.
+    /// The time of a read.
     pub read: RangeInclusive<Duration>,
-    /// How long a write takes that need not be durable.
+    /// The time of a write that need not be durable.
     pub write: RangeInclusive<Duration>,
-    /// How long a durable write takes.
+    /// The time of a durable write.
     pub sync: RangeInclusive<Duration>,
     /// Operations that wait at most; one more fails as busy.
     pub ops_max: u32,
@@ -184,7 +184,7 @@ pub struct DiskConfig {
     pub failure: f64,
     /// Probability that a durable write takes up to 30 s.
     pub sync_tail: f64,
-    /// How many durable batches a disk remembers, so that [`crate::DiskFate::Lied`] and `Rollback` can undo them.
+    /// The number of durable batches that a disk remembers, so that [`crate::DiskFate::Lied`] and `Rollback` can undo them.
     pub history: usize,
 }
 

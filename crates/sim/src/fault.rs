@@ -105,16 +105,16 @@ pub enum Fault {
     },
     /// Nothing gets from one host to another; the other direction stays as it is.
     Cut {
-        /// From which.
+        /// The sending host.
         from: HostId,
-        /// To which.
+        /// The receiving host.
         to: HostId,
     },
     /// A firewall between two hosts, in one direction.
     Filter {
-        /// From which.
+        /// The sending host.
         from: HostId,
-        /// To which.
+        /// The receiving host.
         to: HostId,
         /// The traffic that it stops.
         what: Traffic,
@@ -123,27 +123,27 @@ pub enum Fault {
     },
     /// Packets from one host to another take so much longer; nothing is lost.
     Delay {
-        /// From which.
+        /// The sending host.
         from: HostId,
-        /// To which.
+        /// The receiving host.
         to: HostId,
-        /// How much longer.
+        /// The extra delay.
         by: Duration,
     },
     /// Packets above this size vanish between two hosts, without an ICMP message.
     PathMtu {
-        /// From which.
+        /// The sending host.
         from: HostId,
-        /// To which.
+        /// The receiving host.
         to: HostId,
         /// The largest that passes.
         bytes: usize,
     },
     /// The end of a cut, a filter, a delay and a small path MTU.
     Mend {
-        /// From which.
+        /// The sending host.
         from: HostId,
-        /// To which.
+        /// The receiving host.
         to: HostId,
     },
     /// Packets pass only within a group; all hosts not named are one more group. Replaces an earlier one.

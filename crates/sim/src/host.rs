@@ -77,7 +77,7 @@ pub struct Birth<'a> {
     pub address: IpAddr,
     /// Its other addresses.
     pub addresses: &'a [IpAddr],
-    /// How often this host was started before.
+    /// The number of earlier starts of this host.
     pub starts: u32,
 }
 

@@ -28,7 +28,7 @@ pub enum Latency {
     },
     /// Hosts are in clusters: every pair within one is `near`, every pair of two clusters `far`.
     Clusters {
-        /// How many clusters.
+        /// The number of clusters.
         count: u8,
         /// Latency within a cluster.
         near: Duration,

@@ -29,13 +29,13 @@ pub struct Excuse {
     pub needs: &'static [Cause],
     /// … in the excused span, or up to this time before it.
     pub reach: Duration,
-    /// How often it may be used in one run.
+    /// The most uses in one run.
     pub most_per_run: u32,
     /// The longest excused span.
     pub each_at_most: Duration,
 }
 
-/// How soon something that is promised must be true, counted from the true end of the fault that mattered.
+/// The bounds of a promise, counted from the true end of the fault that mattered.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Promise {
     /// Its name in reports and in `docs/promises.md`.
@@ -46,7 +46,7 @@ pub struct Promise {
     pub at_last: Duration,
 }
 
-/// How often an excuse was used in a run, or in many.
+/// The uses of an excuse in a run, or in many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Used {
     /// Runs in which it was used.
@@ -60,9 +60,9 @@ pub struct Used {
 /// How a promise was kept in a run, or in many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Kept {
-    /// How many cases there were.
+    /// The number of cases.
     pub cases: u64,
-    /// How many of them were prompt.
+    /// The number of them that were prompt.
     pub prompt: u64,
     /// The median, in seconds; of many runs the median of theirs.
     pub median: f64,

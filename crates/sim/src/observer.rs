@@ -52,7 +52,7 @@ pub struct Datagram<'a> {
     pub host: HostId,
     /// From which address.
     pub from: SocketAddr,
-    /// To which address.
+    /// The target address.
     pub to: SocketAddr,
     /// Its bytes; a hook may change them.
     pub bytes: &'a mut Vec<u8>,

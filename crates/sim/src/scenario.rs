@@ -59,9 +59,9 @@ pub struct Setup<M: Machine, C> {
     pub sim: Sim<M>,
     /// The checker.
     pub checker: C,
-    /// How long faults happen.
+    /// The time with faults.
     pub faults_for: Duration,
-    /// How long the system may take to converge when they have stopped.
+    /// The bound of convergence after the faults.
     pub converge_within: Duration,
     /// The chosen settings, for the report.
     pub settings: serde_json::Value,
@@ -107,11 +107,11 @@ impl Lines {
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Which scenario.
+    /// The scenario.
     pub scenario: &'static str,
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
-    /// How many hosts there were.
+    /// The number of hosts.
     pub nodes: usize,
     /// Whether nothing was violated.
     pub ok: bool,
@@ -155,7 +155,7 @@ impl Report {
     }
 }
 
-/// How often [`Checker::check`] is called.
+/// The interval between calls of [`Checker::check`].
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The interval between calls of [`Checker::converged`].

@@ -314,7 +314,7 @@ impl<M: Machine> Sim<M> {
         self.queue.next_at().map(Duration::from_micros)
     }
 
-    /// How many hosts there are, up or not.
+    /// The number of hosts, up or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.hosts.len()

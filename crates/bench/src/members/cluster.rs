@@ -9,7 +9,7 @@ use foca::{Notification, Runtime, Timer};
 
 use super::peer::{self, Peer};
 
-/// How long a packet is under way.
+/// The latency of a packet.
 const LATENCY: Duration = Duration::from_millis(1);
 /// Nodes do not start together.
 const START_WITHIN: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// How many members the one that answers has.
     #[arg(long, hide = true)]
     members: Option<u32>,
-    /// How many pings.
+    /// The number of pings.
     #[arg(long, hide = true)]
     pings: Option<u32>,
 }

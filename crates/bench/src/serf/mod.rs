@@ -15,10 +15,10 @@ use crate::table::Table;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many agents of each.
+    /// The number of agents of each.
     #[arg(long, default_value_t = 12)]
     agents: usize,
-    /// How many clusters of each, in turns.
+    /// The number of clusters of each, in turns.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// How many agents are killed in each cluster, one after the other.

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     nodes: u8,
 }
 
-/// How many bytes the token carries.
+/// The number of bytes in the token.
 pub(super) const DATA_BYTES: usize = 100;
 
 /// The speed of a ring.

@@ -15,7 +15,7 @@ use super::mailbox::{Arrival, Letter};
 
 /// The most messages that are written to disk together.
 const TOGETHER_MAX: usize = 256;
-/// When the sender of a message tries again for which the mailbox has no room.
+/// The retry delay for a sender while the mailbox is full.
 const FULL_AFTER: Duration = Duration::from_millis(500);
 /// The same, if the disk did not take it.
 const DISK_AFTER: Duration = Duration::from_secs(1);

@@ -28,10 +28,10 @@ use disk::Disk;
 /// The most bytes of payloads kept. Messages can be long: their number alone would not bound the memory.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// How many numbers of messages are remembered to recognise repetitions.
+/// The number of message ids that are remembered to detect duplicates.
 const IDS_MAX: u64 = 65_536;
 
-/// How long a question without an answer takes room.
+/// The time that an unanswered request takes room.
 const QUESTION_MICROS: u64 = 60_000_000;
 
 /// How many clients may read at once. Each holds one message, also when it has made room for others since.

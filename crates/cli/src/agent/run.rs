@@ -23,7 +23,7 @@ use super::mailbox::Mailbox;
 use super::{application, log, services};
 use crate::config::Settings;
 
-/// How long clients of the API may take to finish when the agent leaves.
+/// The grace period of API clients when the agent stops.
 const HTTP_GRACE: Duration = Duration::from_secs(2);
 
 /// Runs an agent until a signal ends it.

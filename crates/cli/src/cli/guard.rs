@@ -74,7 +74,7 @@ pub(super) fn since_boot() -> Instant {
     Instant::from_micros(time.tv_sec.unsigned_abs() * 1_000_000 + time.tv_nsec.unsigned_abs() / 1000)
 }
 
-/// How often the guard looks whether the last process of a group has ended.
+/// The interval of checks for the end of the last process of a group.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// The exit code if the guard itself fails.

@@ -36,7 +36,7 @@ pub(super) struct Member {
     data_dir: PathBuf,
     /// The faults of its driver; a new one for each life.
     life: Mutex<Option<Life>>,
-    /// How often it was killed.
+    /// The number of kills.
     kills: AtomicU64,
 }
 
@@ -103,7 +103,7 @@ impl Member {
         life.agent.node.stop().await;
     }
 
-    /// How often it was killed.
+    /// The number of kills.
     pub(super) fn kills(&self) -> u64 {
         self.kills.load(Ordering::Relaxed)
     }

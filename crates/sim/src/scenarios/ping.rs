@@ -33,11 +33,11 @@ const PORT: u16 = 7001;
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct PingScenario {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How long faults happen.
+    /// The time with faults.
     pub seconds: u64,
-    /// How many others each node pings.
+    /// The number of peers that each node pings.
     pub peers: u32,
     /// The faults.
     pub conditions: Conditions,

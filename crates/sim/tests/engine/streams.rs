@@ -38,7 +38,7 @@ fn stats(world: &World) -> &Stats {
     world.sim.stats()
 }
 
-/// How many bytes of data lines there are.
+/// The number of bytes of data lines.
 fn data_bytes(lines: &[String]) -> usize {
     let length = |line: &String| {
         let data = line.split_once(" data ")?.1;

@@ -16,7 +16,7 @@ use annulus_sim::{
 use courier::{Courier, Event, Flaw, LEASE, SPACE, Settle};
 
 const HOSTS: usize = 4;
-/// How long faults happen, and how often the checker looks.
+/// The time with faults, and the interval of checks.
 const FAULTS: Duration = Duration::from_secs(150);
 const LOOK: Duration = Duration::from_millis(250);
 /// The time until a done note is on the other disk if the own kernel is trusted; sound couriers need none.

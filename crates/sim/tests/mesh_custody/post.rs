@@ -20,7 +20,7 @@ pub(crate) type Name = (Nid, u64, u64, Option<Key>);
 
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// How often each message was delivered.
+    /// The number of deliveries of each message.
     pub(crate) delivered: BTreeMap<Name, u32>,
     pub(crate) acknowledged: BTreeMap<RequestId, (HostId, u64)>,
     pub(crate) states: BTreeMap<(HostId, u64), SentState>,

@@ -125,7 +125,7 @@ struct SendAnswer {
     /// Its address.
     #[schema(value_type = String)]
     addr: SocketAddr,
-    /// After how many steps.
+    /// The number of steps.
     hops: u8,
 }
 
@@ -304,7 +304,7 @@ struct MessageInfo {
     /// The id of the node that sent it.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     origin: Id,
-    /// After how many steps.
+    /// The number of steps.
     hops: u8,
     /// Whether the sender waits for an answer.
     ask: bool,

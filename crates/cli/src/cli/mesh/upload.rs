@@ -16,7 +16,7 @@ use crate::cli::output::Output;
 /// The length of a block: 65536 of them are nearly 64 GiB. The database gives a value room in powers of two, and there is
 /// something around a block, so that a whole MiB would take two.
 const BLOCK_BYTES: usize = (1 << 20) - (1 << 12);
-/// How long to rest when the agent has too much to do.
+/// The pause when the agent is busy.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Sends a file and waits until the recipient has all of it.

@@ -69,15 +69,15 @@ impl Lie {
 /// The settings.
 #[derive(Clone, Debug)]
 pub struct Adversaries {
-    /// How many nodes, the liars included.
+    /// The number of nodes, the liars included.
     pub nodes: u32,
     /// How many of them lie; the last ones.
     pub liars: u32,
-    /// How many forged packets each sends per second.
+    /// The number of forged packets per second of each.
     pub rate: u64,
-    /// How long they lie.
+    /// The time with forged packets.
     pub seconds: u64,
-    /// How the nodes are set.
+    /// The settings of the nodes.
     pub preset: Preset,
     /// Whether an honest node crashes in the middle of it.
     pub crash: bool,

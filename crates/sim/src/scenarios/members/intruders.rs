@@ -32,11 +32,11 @@ pub const ANSWER_FACTOR: u64 = 3;
 pub struct Intruders {
     /// How many members there are; three more hosts are intruders.
     pub nodes: u32,
-    /// How many Joins the first intruder sends per second.
+    /// The number of Joins per second of the first intruder.
     pub rate: u64,
     /// How long.
     pub seconds: u64,
-    /// How the members are set.
+    /// The settings of the members.
     pub preset: Preset,
 }
 

@@ -38,13 +38,13 @@ pub enum Experiment {
 pub struct Measure {
     /// The experiment.
     pub experiment: Experiment,
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many of them crash.
+    /// The number of them that crash.
     pub crash: u32,
     /// How long it is watched.
     pub seconds: u64,
-    /// How the nodes are set.
+    /// The settings of the nodes.
     pub preset: Preset,
     /// The settings of the preset, or a variation of them.
     pub settings: swim::Settings,

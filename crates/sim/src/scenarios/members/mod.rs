@@ -67,7 +67,7 @@ pub(super) fn addr_of(host: HostId) -> SocketAddr {
 /// How the machines of a group are made.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
     /// Their settings.
     pub settings: swim::Settings,
@@ -127,11 +127,11 @@ pub(super) fn node_of(host: HostId) -> Node {
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct MembersScenario {
-    /// How many nodes; with `swarm`, how many at most.
+    /// The number of nodes; with `swarm`, the largest number.
     pub nodes: u32,
-    /// How long faults happen.
+    /// The time with faults.
     pub seconds: u64,
-    /// How the nodes are set.
+    /// The settings of the nodes.
     pub preset: Preset,
     /// The faults and the network.
     pub conditions: Conditions,

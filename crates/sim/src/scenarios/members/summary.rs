@@ -11,21 +11,21 @@ use super::{Experiment, Measure, Measured};
 /// All runs together.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// Which scenario.
+    /// The scenario.
     pub scenario: &'static str,
     /// The experiment.
     pub experiment: Experiment,
-    /// How the nodes were set.
+    /// The settings of the nodes.
     pub preset: Preset,
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many of them crashed.
+    /// The number of them that crashed.
     pub crash: u32,
     /// How long it was watched.
     pub seconds: u64,
     /// The first seed.
     pub seed: u64,
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
     /// From each crash to the first failed probe, in periods.
     pub first_suspect_periods: Spread,
@@ -118,7 +118,7 @@ impl Summary {
 /// Some numbers, in a few.
 #[derive(Debug, Serialize)]
 pub struct Spread {
-    /// How many there were.
+    /// The number of cases.
     pub count: usize,
     /// Their mean.
     pub mean: f64,

@@ -19,7 +19,7 @@ use crate::sim::Sim;
 pub struct Truth {
     /// The number of nodes; the last three have the faults.
     pub nodes: u32,
-    /// How they are set.
+    /// Their settings.
     pub settings: swim::Settings,
     /// The least length of the pause; it lasts until all others know of it, if that takes longer.
     pub still: Duration,
@@ -46,7 +46,7 @@ impl Told {
     }
 }
 
-/// How often it is looked.
+/// The interval between checks.
 const EVERY: Duration = Duration::from_millis(20);
 /// How long the one that moves is away.
 const AWAY: Duration = Duration::from_secs(1);

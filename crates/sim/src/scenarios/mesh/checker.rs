@@ -25,7 +25,7 @@ use crate::sim::Sim;
 
 /// The requests of withdrawals begin here: far beyond those that the simulation numbers.
 const CANCELS: u64 = 1 << 40;
-/// How often disks are compared while the nodes converge.
+/// The interval between comparisons of disks while the nodes converge.
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 
 /// Watches all nodes.

@@ -56,13 +56,13 @@ const AWAY: Duration = Duration::from_secs(300);
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct MeshScenario {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
     /// The most peers of each.
     pub peers_max: usize,
-    /// How many messages.
+    /// The number of messages.
     pub messages: u32,
-    /// How many bytes each has at least.
+    /// The least length of each.
     pub message_bytes: usize,
     /// Which part of the nodes is away when the messages are sent.
     pub away: f64,
@@ -74,9 +74,9 @@ pub struct MeshScenario {
     pub deaths: u32,
     /// The next hops of a relay.
     pub forward: Forward,
-    /// How many random others each node knows at first.
+    /// The number of random others that each node knows at first.
     pub seeds: u32,
-    /// How many seconds the nodes have to find their places.
+    /// The seconds for the ring to form.
     pub settle_seconds: u64,
     /// Network and faults.
     pub conditions: Conditions,

@@ -23,7 +23,7 @@ const FIRST: Duration = Duration::from_secs(10);
 /// The longest time of faults, and the shortest.
 const FAULTS_MAX: u64 = 900;
 const FAULTS_MIN: u64 = 60;
-/// How long messages go on after the faults.
+/// The time with messages after the faults.
 const AFTER: Duration = Duration::from_secs(60);
 /// The lifetime of a letter that must arrive. Wall clocks jump by days, so it is longer than the default.
 const LONG: Duration = Duration::from_secs(30 * 86_400);

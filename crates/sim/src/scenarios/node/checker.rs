@@ -25,7 +25,7 @@ const MESSAGE_EVERY: Duration = Duration::from_millis(500);
 /// The places of an application, and the time it takes for a message.
 const PLACES: usize = 64;
 const TAKES: Duration = Duration::from_millis(20);
-/// When the sender of a message that finds no place tries again.
+/// The retry delay for a sender while the queue is full.
 const BUSY: Duration = Duration::from_millis(200);
 
 /// A routed message and its outcome.

@@ -45,14 +45,14 @@ use crate::sim::{NETWORK_BROADCAST, Sim, stream_of};
 pub use checker::NodeChecker;
 use checker::Outside;
 
-/// How many of the first nodes vote.
+/// The number of the first nodes that vote.
 const VOTERS: u8 = 3;
 /// The turns that all nodes request: a lock, and the turn of the ring, for which a node waits for the token first
 /// (TU-29).
 const NAMES: [&str; 2] = ["billing", ""];
 /// The second in which the load begins.
 const FIRST_SECOND: u64 = 5;
-/// How often the applications are looked at.
+/// The interval between steps of the applications.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A node that lost its disk knows of no fence it took.
@@ -77,9 +77,9 @@ pub const WHOLE: Promise =
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct NodeScenario {
-    /// How many nodes; with `swarm`, how many at most.
+    /// The number of nodes; with `swarm`, the largest number.
     pub nodes: u32,
-    /// How long faults happen.
+    /// The time with faults.
     pub seconds: u64,
     /// Network and faults.
     pub conditions: Conditions,

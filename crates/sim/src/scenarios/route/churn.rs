@@ -18,7 +18,7 @@ use crate::sim::Sim;
 
 /// How often nodes vanish and messages are sent.
 const STEP: Duration = Duration::from_millis(500);
-/// How long the last messages may take.
+/// The longest time of the last messages.
 const ARRIVED_WITHIN: Duration = Duration::from_secs(45);
 /// The longest time until the ring has converged after the churn. A node that failed together with both its neighbours is
 /// detected by the probes of all known nodes, every 15 minutes.
@@ -38,9 +38,9 @@ pub struct RouteChurn {
 /// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChurnReport {
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
-    /// How many nodes there are at any time.
+    /// The number of nodes at any time.
     pub nodes: u32,
     /// The median of a session, in minutes.
     pub session_minutes: f64,

@@ -47,9 +47,9 @@ pub enum Keys {
 /// The settings of the experiment.
 #[derive(Clone, Debug)]
 pub struct RouteExperiment {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many messages, in each phase.
+    /// The number of messages, in each phase.
     pub lookups: u32,
     /// Bits of a digit.
     pub base: Base,
@@ -93,9 +93,9 @@ pub struct Phase {
 /// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RouteReport {
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
     /// The quiet network.
     #[serde(flatten)]

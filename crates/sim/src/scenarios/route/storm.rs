@@ -11,7 +11,7 @@ use crate::host::HostId;
 use crate::latency::Latency;
 use crate::observer::Violation;
 
-/// How long the ring may take to be whole.
+/// The longest time for the ring to be whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
 /// How long it is left alone before the silence is measured, and how long it is measured.
 const REST: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct RouteStorm {
     pub count: u32,
     /// New ones, or restarting ones.
     pub kind: StormKind,
-    /// How many messages are sent afterwards.
+    /// The number of messages afterwards.
     pub lookups: u32,
     /// |L|, both sides together.
     pub leaf_set_max: usize,
@@ -52,7 +52,7 @@ pub struct RouteStorm {
 /// The results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StormReport {
-    /// Which seed.
+    /// The seed.
     pub seed: u64,
     /// How many nodes were there.
     pub nodes: u32,

@@ -31,9 +31,9 @@ use crate::sim::{Sim, address, stream_of};
 
 /// How long a ring may take to be whole again: lost nodes are tried one a minute.
 const WHOLE_WITHIN: Duration = Duration::from_secs(1500);
-/// How long the last messages may take after that.
+/// The longest time of the last messages after that.
 const ARRIVED_WITHIN: Duration = Duration::from_secs(100);
-/// How many messages are sent to a ring that is whole.
+/// The number of messages to a ring that is whole.
 const LAST_MESSAGES: u64 = 40;
 
 /// A fault of ours, to see that the checker notices.
@@ -46,9 +46,9 @@ pub enum Broken {
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct RouteScenario {
-    /// How many nodes; with `swarm`, how many at most.
+    /// The number of nodes; with `swarm`, the largest number.
     pub nodes: u32,
-    /// How long faults happen.
+    /// The time with faults.
     pub seconds: u64,
     /// |L|, both sides together.
     pub leaf_set_max: usize,

@@ -21,7 +21,7 @@ use crate::host::{HostId, HostSpec};
 use crate::observer::{Observer, Verdict, Violation};
 use crate::sim::{Sim, stream_of};
 
-/// How long a node may take to join.
+/// The timeout of a join.
 const JOIN_WITHIN: Duration = Duration::from_secs(120);
 
 /// Where every message has been, by its number.

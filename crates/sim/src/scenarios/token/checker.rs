@@ -94,7 +94,7 @@ impl TokenChecker {
         }
     }
 
-    /// How many nodes hold a token.
+    /// The number of nodes that hold a token.
     #[must_use]
     pub fn holders(&self) -> usize {
         self.measure.holders()

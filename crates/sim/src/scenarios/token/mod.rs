@@ -56,9 +56,9 @@ pub enum Preset {
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct TokenScenario {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How long faults happen.
+    /// The time with faults.
     pub seconds: u64,
     /// The timers.
     pub preset: Preset,

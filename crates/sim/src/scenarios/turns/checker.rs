@@ -26,7 +26,7 @@ pub struct TurnsChecker {
     grants: u64,
     last_grant: Duration,
     calm_at: Option<Duration>,
-    /// How long a wish may wait after the last fault, once no command runs any more.
+    /// The longest wait of a request after the last fault, once no command runs.
     granted_within: Duration,
 }
 

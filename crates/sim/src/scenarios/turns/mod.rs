@@ -49,11 +49,11 @@ const CONVERGE_AFTER_LEASE: Duration = Duration::from_secs(4);
 /// The settings of the scenario.
 #[derive(Clone, Debug)]
 pub struct TurnsScenario {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// How many of them vote.
+    /// The number of them that vote.
     pub voters: u32,
-    /// How long faults happen.
+    /// The time with faults.
     pub seconds: u64,
     /// The length of a lease.
     pub lease: Duration,

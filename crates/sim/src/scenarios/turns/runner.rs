@@ -17,7 +17,7 @@ use crate::host::{HostId, HostState};
 use crate::ledger::{Excuse, Ledger};
 use crate::sim::Sim;
 
-/// How often the processes are looked at.
+/// The interval between steps of the processes.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// A process of a host.
@@ -239,7 +239,7 @@ impl Runner {
         machine.replies.push_back(((now + delay).max(after), request, reply.clone()));
     }
 
-    /// How many turns a host has had.
+    /// The number of turns of a host.
     pub(super) fn turns(&self, host: HostId) -> u64 {
         self.machines[host.index()].turns
     }

@@ -214,7 +214,7 @@ impl FlowChecker {
         Ok(())
     }
 
-    /// How soon a pair must exchange messages after the fault.
+    /// The bound for messages of a pair after the fault.
     fn flow_promise(&self, from: HostId, to: HostId) -> Option<&'static Promise> {
         let Plan { drill, victim, .. } = self.settings.plan;
         match drill {

@@ -134,7 +134,7 @@ impl Drill {
         conditions
     }
 
-    /// How long the drill lasts.
+    /// The length of the drill.
     pub(super) fn length(self, rng: &mut Rng) -> Duration {
         match self {
             Self::Heal => log_uniform(SECOND, LONGEST, rng),

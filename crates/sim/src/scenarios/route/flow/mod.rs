@@ -44,13 +44,13 @@ use drill::Plan;
 pub use drill::{Drill, Gone};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How often every node sends a message to every other.
+/// The interval between two messages of a pair.
 const EVERY: Duration = Duration::from_millis(500);
 /// The same in the middle of a long fault.
 const SELDOM: Duration = Duration::from_secs(5);
-/// How long the ring may take to form before messages are sent.
+/// The longest time for the ring to form before messages are sent.
 const FORMED_AT: Duration = Duration::from_secs(20);
-/// How long messages go on after the fault.
+/// The time with messages after the faults.
 const AFTERWARDS: Duration = Duration::from_secs(12);
 
 /// After a partition every pair exchanges messages again; after other faults every node reaches the one that was cut off.
