@@ -91,6 +91,7 @@ pub struct Config {
     /// The most lost nodes remembered for a merge (PA-42). For one more the oldest is forgotten.
     pub past_max: usize,
     /// A fault to build in, so that the tests can show that they would notice it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -152,6 +153,7 @@ impl Default for Config {
             candidates_max: 2048,
             probes_max: 64,
             past_max: 20,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -198,6 +200,18 @@ impl Config {
 
     pub(super) fn side_max(&self) -> usize {
         self.leaf_set_max / 2
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
     }
 }
 

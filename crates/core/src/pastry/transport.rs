@@ -49,7 +49,7 @@ impl Transport {
             unfinished_bytes_max: config.message_bytes_max.saturating_mul(8),
             connect_timeout: config.network_timeout,
             idle_timeout: config.idle_timeout,
-            keeps_connections: config.fault == Some(Fault::KeepConnections),
+            keeps_connections: config.has(Fault::KeepConnections),
         });
         Self { pool, scratch: Vec::new(), received: Vec::new() }
     }

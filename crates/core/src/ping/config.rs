@@ -27,6 +27,7 @@ pub struct Config {
     /// The most streams that others may have open to us.
     pub streams_max: usize,
     /// A fault to build in, so that the tests can show that they would notice it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -44,6 +45,7 @@ impl Default for Config {
             peers_max: 1024,
             probes_max: 4096,
             streams_max: 64,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -64,6 +66,18 @@ impl Config {
             return Err(ConfigError::Peers { peers: self.peers.len(), peers_max: self.peers_max });
         }
         Ok(())
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
     }
 }
 

@@ -70,7 +70,8 @@ pub struct Ping {
     interval: Duration,
     stream_every: u32,
     streams_max: usize,
-    fault: Option<Fault>,
+    answers_twice: bool,
+    syncs: bool,
     rng: Rng,
     peers: Peers,
     probes: Probes,
@@ -101,7 +102,8 @@ impl Ping {
             interval: config.interval,
             stream_every: config.stream_every,
             streams_max: config.streams_max,
-            fault: config.fault,
+            answers_twice: config.has(Fault::AnswerTwice),
+            syncs: !config.has(Fault::KeepWithoutSync),
             rng,
             rounds: 0,
             next_round: None,
@@ -206,7 +208,7 @@ impl Ping {
             self.counters.pongs_unmatched += 1;
             return Err(Refusal::Reject("a pong that answers no ping under way"));
         };
-        if self.fault != Some(Fault::AnswerTwice) {
+        if !self.answers_twice {
             self.probes.take(sequence);
         }
         if let Some(stream) = stream {
@@ -274,7 +276,7 @@ impl Ping {
 
     fn keep(&mut self, now: Now, out: Out<'_, '_>) {
         if let Some((op, value)) = self.count.write(now.mono) {
-            let durable = self.fault != Some(Fault::KeepWithoutSync);
+            let durable = self.syncs;
             out.put(op, SPACE, COUNT_KEY, &value.to_be_bytes(), durable);
         }
     }

@@ -29,6 +29,7 @@ pub struct Config {
     /// The most names a voter remembers; a voter forgets the longest unused name first.
     pub names_max: usize,
     /// A fault built in on purpose, to see a checker catch it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -44,6 +45,7 @@ impl Default for Config {
             lease: Duration::from_secs(10),
             wishes_max: 1024,
             names_max: 16_384,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -74,6 +76,18 @@ impl Config {
         let mut voters = self.voters.clone();
         voters.sort_unstable();
         voters
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
     }
 }
 

@@ -287,7 +287,7 @@ impl Turns {
         };
         let lease = record.lease;
         if let Some(until) = self.membership.resting_until(now.mono)
-            && !(ask.renew && self.config.fault == Some(Fault::GrantsWhileResting))
+            && !(ask.renew && self.config.has(Fault::GrantsWhileResting))
         {
             // TU-20: also a renewal must wait.
             self.counters.resting += 1;
@@ -295,7 +295,7 @@ impl Turns {
             self.answer(from, nonce, &ask, Verdict::Resting { left_ms });
             return Ok(());
         }
-        let needs_bound = self.config.fault != Some(Fault::BoundAfterGrant);
+        let needs_bound = !self.config.has(Fault::BoundAfterGrant);
         match self.voter.ask(now.mono, from, &ask, lease, needs_bound) {
             Decision::Refuse(why) => return Err(Refusal::Reject(why)),
             Decision::NeedsBound => {
@@ -329,7 +329,7 @@ impl Turns {
 
     /// Writes a bound that covers the number, unless one is under way.
     pub(super) fn reserve_bound(&mut self, number: u64) {
-        let is_broken = self.config.fault == Some(Fault::BoundAfterGrant);
+        let is_broken = self.config.has(Fault::BoundAfterGrant);
         let bound = if is_broken { number } else { self.voter.bound_for(number) };
         if self.disk.bound_under_way().is_none_or(|under_way| under_way < number) {
             self.effects.write(Write::Bound(bound));

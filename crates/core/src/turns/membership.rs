@@ -78,7 +78,7 @@ pub(super) struct Membership {
     own: SocketAddr,
     listed: Vec<SocketAddr>,
     lease: Duration,
-    fault: Option<Fault>,
+    reads_before_rest: bool,
     start: u64,
     /// This voter's own record; it is on disk, or on its way there.
     record: Option<Record>,
@@ -97,7 +97,7 @@ impl Membership {
             own: config.own,
             listed: config.sorted_voters(),
             lease: config.lease,
-            fault: config.fault,
+            reads_before_rest: config.has(Fault::ReadsBeforeRest),
             start,
             record: None,
             known: None,
@@ -419,7 +419,7 @@ impl Membership {
 
     /// A recovering voter counts the bounds that it read after its rest (TU-21).
     fn note_bound(&mut self, nonce: u64, from: SocketAddr, state: &State) {
-        let early = self.fault == Some(Fault::ReadsBeforeRest);
+        let early = self.reads_before_rest;
         let Stage::Recovering { rest_until, bounds } = &mut self.stage else { return };
         let is_intact = matches!(state.standing, Standing::Voting | Standing::Resting);
         let is_fresh = self.read.is_some_and(|(read, sent)| read == nonce && (sent >= *rest_until || early));

@@ -60,6 +60,7 @@ pub struct Config {
     /// Whether a refused caller is told of our peer nearest to it (MA-33).
     pub hint: bool,
     /// A fault to build in, so that the tests can show that they would notice it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -114,6 +115,7 @@ impl Default for Config {
             streams_max: 256,
             allow: Vec::new(),
             hint: true,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -148,43 +150,43 @@ impl Config {
     }
 
     pub(super) fn forgets_seen(&self) -> bool {
-        self.fault == Some(Fault::ForgetSeen)
+        self.has(Fault::ForgetSeen)
     }
 
     pub(super) fn replies_before_durable(&self) -> bool {
-        self.fault == Some(Fault::ReplyBeforeDurable)
+        self.has(Fault::ReplyBeforeDurable)
     }
 
     pub(super) fn introduces_nobody(&self) -> bool {
-        self.fault == Some(Fault::NoIntroductions)
+        self.has(Fault::NoIntroductions)
     }
 
     pub(super) fn drops_neighbours(&self) -> bool {
-        self.fault == Some(Fault::DropNeighbours)
+        self.has(Fault::DropNeighbours)
     }
 
     pub(super) fn forgets_numbers(&self) -> bool {
-        self.fault == Some(Fault::ForgetNumbers)
+        self.has(Fault::ForgetNumbers)
     }
 
     pub(super) fn trusts_kernel(&self) -> bool {
-        self.fault == Some(Fault::TrustKernel)
+        self.has(Fault::TrustKernel)
     }
 
     pub(super) fn drops_when_held(&self) -> bool {
-        self.fault == Some(Fault::DropWhenHeld)
+        self.has(Fault::DropWhenHeld)
     }
 
     pub(super) fn confirms_before_durable(&self) -> bool {
-        self.fault == Some(Fault::ConfirmBeforeDurable)
+        self.has(Fault::ConfirmBeforeDurable)
     }
 
     pub(super) fn is_foreign(&self) -> bool {
-        self.fault == Some(Fault::Foreign)
+        self.has(Fault::Foreign)
     }
 
     pub(super) fn answers_from_memory(&self) -> bool {
-        self.fault == Some(Fault::HeldFromMemory)
+        self.has(Fault::HeldFromMemory)
     }
 
     pub(super) fn body_bytes_max(&self) -> usize {
@@ -211,6 +213,18 @@ impl Config {
             return Err(ConfigError::Ports { ports, port: self.bind.port() });
         }
         Ok(())
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
     }
 }
 

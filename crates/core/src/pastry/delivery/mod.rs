@@ -421,7 +421,7 @@ impl Delivery {
             wants_answer,
             is_settled,
         });
-        let is_early = cx.config().fault == Some(Fault::ReportBeforeSettled);
+        let is_early = cx.config().has(Fault::ReportBeforeSettled);
         if let Some(verdict) = verdict.or(is_early.then_some(Verdict::Accept)) {
             self.conclude(cx, subject, wants_answer, verdict);
         }
