@@ -301,7 +301,7 @@ fn j_19_a_host_id_is_drawn_stored_and_read_again() {
     broken.disk.insert((SPACE, IDENTITY_KEY.to_vec()), b"?".to_vec());
     broken.start();
     assert!(has(&broken, "StoreFailed") && has(&broken, "Started"));
-    assert_eq!(broken.disk[&(SPACE, IDENTITY_KEY.to_vec())], b"?", "an unreadable identity is not overwritten");
+    assert_eq!(broken.disk[&(SPACE, IDENTITY_KEY.to_vec())], b"?", "it is not overwritten");
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn s_6_a_member_moves_once_its_old_address_is_silent() {
         let expected = if old_answers { addr(2) } else { addr(42) };
         assert_eq!(rig.machine.members().member(id(2)).unwrap().addr(), expected);
         let told: Vec<SocketAddr> = sent_kind(&mut rig, "Alive").into_iter().map(|(to, _)| to).collect();
-        assert_eq!(told.contains(&addr(2)) && told.contains(&addr(42)), old_answers, "both get the Alive of the other");
+        assert_eq!(told.contains(&addr(2)) && told.contains(&addr(42)), old_answers, "both get an Alive");
     }
 }
 
