@@ -35,12 +35,12 @@
 //! | message | what a node does with it |
 //! |---|---|
 //! | `Hello` | opens every connection, both ways; one of another ring is refused |
-//! | `Ping`, `Pong` | answered in every state; the time between them is how near a node is |
 //! | `Ping`, `Pong` | answered in every state; the time between them is the round-trip time |
-//! | `Ack`, `Nack` | an Ack ends the transmission and may have the receipt; after a Nack the sender tries another hop |
+//! | `Route` | is acknowledged, then delivered or forwarded; a joining node defers messages for its own keys |
 //! | `Ack`, `Nack` | an Ack ends the transmission and may carry the receipt; after a Nack the sender tries another hop |
 //! | `Receipt` | reports the result of one attempt of a message to its origin |
 //! | `StateRequest`, `State` | request and carry parts of the tables |
+//! | `Announce`, `Welcome` | a joiner announces itself; the receiver has inserted it |
 //! | `Exit`, `Suspect`, `Refuse` | the sender leaves; a node does not answer; the joiner's id is taken |
 //!
 //! # A node in twenty lines

@@ -60,10 +60,10 @@ fn ma_46a_a_deferred_message_is_delivered_and_confirmed_once_when_there_is_room(
     desk.rig.advance(10 * SECOND);
     assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "once");
     desk.message(stream, &second);
-    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 3), "a retransmission means a lost receipt");
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 3), "the receipt was lost");
     let other = desk.call(0x50);
     desk.message(other, &second);
-    assert!(desk.messages(other).is_empty(), "a copy on another way is no question");
+    assert!(desk.messages(other).is_empty(), "a copy over another path is no retransmission");
     desk.rig.command(Command::Inbox { from: 0 });
     assert!(desk.has("number: 1") && !desk.has("number: 2"), "no number is skipped");
 }
