@@ -1,4 +1,4 @@
-//! The settings, and the checks that they fit together.
+//! The settings, and the checks that they work together.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,25 +6,25 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where to receive, both datagrams and streams.
+    /// The address to receive on, both datagrams and streams.
     pub bind: SocketAddr,
-    /// Whom to ping from the start.
+    /// The peers to ping from the start.
     pub peers: Vec<SocketAddr>,
-    /// How often every peer is pinged.
+    /// The interval between two pings of a peer.
     pub interval: Duration,
-    /// How long an answer may take. At most the interval, so that a peer has one datagram ping under way.
+    /// The timeout of an answer. At most the interval, so that a peer has one datagram ping under way.
     pub timeout: Duration,
-    /// Every so many rounds the pings go over streams; 0 is never.
+    /// Every this many rounds the pings go over streams; 0 is never.
     pub stream_every: u32,
-    /// A peer has vanished after so many misses in a row.
+    /// A peer has vanished after this many misses in a row.
     pub vanished_after: u32,
-    /// How long a change of the count may wait to be kept.
+    /// How long a change of the count may wait to be written.
     pub keep_interval: Duration,
     /// The most peers.
     pub peers_max: usize,
     /// The most pings under way, those of commands included.
     pub probes_max: usize,
-    /// The most streams that others may have open to us.
+    /// The most streams that others may have open to this node.
     pub streams_max: usize,
     /// A fault to build in, so that the tests can show that they would notice it.
     #[cfg(any(test, feature = "flaws"))]
@@ -112,7 +112,7 @@ pub enum ConfigError {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The count is reported as kept though nothing made it durable.
+    /// The count is reported as kept although it is not durable.
     KeepWithoutSync,
     /// A pong that comes twice is reported twice.
     AnswerTwice,
