@@ -297,7 +297,7 @@ fn pi_11_invalid_bytes_are_refused_and_counted() {
     let stream = StreamId::accepted(2);
     rig.stream(stream, StreamEvent::Accepted { listener: TCP, from: addr(5), local: addr(1) }).unwrap();
     rig.stream(stream, StreamEvent::Data(&bytes(Message::Pong { sequence: 1 }))).unwrap();
-    assert_eq!(rig.stream(stream, StreamEvent::Finished), Err(DecodeError::Kind.into()), "it answers no ping");
+    assert_eq!(rig.stream(stream, StreamEvent::Finished), Err(DecodeError::Kind.into()), "no ping");
     assert_eq!(rig.machine.counted().malformed, before + 3);
 }
 
