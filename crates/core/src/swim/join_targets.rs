@@ -93,7 +93,7 @@ impl JoinTargets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) to: SocketAddr,
-    /// The id to go on with.
+    /// The id to continue with.
     pub(super) from: u128,
 }
 

@@ -199,7 +199,7 @@ impl Joining {
     }
 }
 
-/// Sends the next records of a table. Returns the id to go on with, if there are more.
+/// Sends the next records of a table. Returns the id to continue with, if there are more.
 fn send_table(cx: &mut Cx<'_, '_>, transfer: Transfer) -> Option<u128> {
     let Lower { env, members, packets, suspicions, .. } = &mut *cx.lower;
     // More records than fit. The transfer continues after the last record that fitted.

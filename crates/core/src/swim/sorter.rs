@@ -1,4 +1,4 @@
-//! Node sorters: three ways to say which nodes are near (S-28 … S-34).
+//! Node sorters: three definitions of the distance between nodes (S-28 … S-34).
 //!
 //! They work on byte strings of any length, as long as all are equally long (S-11, SA-4a), most significant byte
 //! first. None of them caches a distance (SA-43): a cache shared by two sorters corrupts the second sort.

@@ -67,7 +67,7 @@ impl Suspicions {
         Self { last_probe, ..Self::default() }
     }
 
-    /// Starts a suspicion, or starts it anew in another incarnation.
+    /// Starts a suspicion, or restarts it in another incarnation.
     pub(super) fn start(&mut self, slot: Slot, incarnation: Incarnation, by: Id, term: Term, now: Instant) {
         let suspicion = Suspicion {
             incarnation,

@@ -19,7 +19,7 @@ use crate::time::Instant;
 
 /// How long a nonce is valid: for the rest of this epoch and for the next one.
 const EPOCH: Duration = Duration::from_secs(64);
-/// Questions are sent in bursts of so many.
+/// Questions are sent in bursts of this size.
 const BURST: u32 = 32;
 /// The time of a burst: 320 questions per second.
 const BURST_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,5 +1,4 @@
-//! Membership of the group: this voter's record, the states of the other voters, founding and recovery (TU-6 … TU-8,
-//! TU-19 … TU-22).
+//! Membership of the group: the record, the states of other voters, founding, recovery (TU-6 … TU-8, TU-19 … TU-22).
 //!
 //! | stage | the node | leaves it when |
 //! |---|---|---|
