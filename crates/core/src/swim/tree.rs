@@ -113,7 +113,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The intended number of members per range of the last level.
+    /// The most members per range of the last level, on average. The tree is rebuilt above this and below an eighth of it.
     const LOAD: usize = 16;
 
     /// Adds a hash, or removes it again.

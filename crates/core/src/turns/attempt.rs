@@ -212,7 +212,7 @@ impl Turn {
         }
     }
 
-    /// Whether the turn is still wanted: its client keeps it, or needs not (TU-39).
+    /// Whether the client has kept the turn lately, or need not keep it (TU-39).
     pub(super) fn is_attended(&self, now: Instant) -> bool {
         self.kept.is_none_or(|kept| now.since(kept) < validity(self.lease.max(FIRST)))
     }

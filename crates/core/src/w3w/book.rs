@@ -121,7 +121,7 @@ impl Book {
         entry.names.truncate(NAMES_MAX);
     }
 
-    /// Sets a name that the user chose; it is removed from any other node that has it.
+    /// Sets a name that the user chose. Another node whose name the user had set to this one loses it.
     pub(super) fn set(&mut self, name: &str, nid: Nid, letters: bool, seconds: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.is_set && entry.nid != nid) {
             if entry.names.iter().any(|known| known == name) {
