@@ -10,8 +10,8 @@
 //! 1. It binds everything in [`Machine::endpoints`], then calls [`Machine::handle_start`] once, before all else.
 //! 2. *Loading*: from there until the store has answered all requests, the driver calls only [`Machine::handle_stored`]
 //!    and [`Machine::handle_timeout`]. So no message reaches a machine before it has read its state.
-//! 3. `now` never goes back between calls, keeps running while the machine is suspended, and is read again for each
-//!   call.
+//! 3. `now` never goes back between calls, keeps running while the computer is suspended, and is read again for each
+//!    call.
 //! 4. After each call (or several) it calls [`Machine::poll_timeout`], and calls [`Machine::handle_timeout`] at that
 //!    moment or later.
 //! 5. It performs actions in order. A datagram may be lost. The driver reports the result of a stream or store

@@ -98,7 +98,7 @@ impl Wall {
 /// The two clocks that a driver passes with every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// The clock for all logic. It never goes back, and keeps running while the machine is suspended (TU-18): each
+    /// The clock for all logic. It never goes back, and keeps running while the computer is suspended (TU-18): each
     /// input has a reading of its own. [`crate::Bound::boot_id`] says when two processes share it.
     pub mono: Instant,
     /// The clock for display. It may jump, and no decision may depend on it.

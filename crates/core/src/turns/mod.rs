@@ -31,7 +31,7 @@
 //!
 //! # Why turns are exclusive
 //!
-//! L is the length of a lease. Every clock runs within ±10 % of real time and keeps running while the machine is
+//! L is the length of a lease. Every clock runs within ±10 % of real time and keeps running while the computer is
 //! suspended.
 //!
 //! 1. *One voter.* Its leases of one key do not overlap (TU-12). A lease lasts at least L/1.1 of real time after it was
