@@ -1,12 +1,12 @@
-//! Counters: what a machine has done, and what it refused to do, as numbers.
+//! Counters: the actions and refusals of a machine, as numbers.
 
 use crate::tag::Service;
 
-/// Declares a struct of `u64` counters, each with the sentence that explains it to whoever reads the metrics.
+/// Declares a struct of `u64` counters, each with the sentence that explains it in the metrics.
 ///
 /// ```
 /// annulus_core::counters! {
-///     /// What this machine counts.
+///     /// The counters of this machine.
 ///     pub struct Counters {
 ///         /// Datagrams that were not a message.
 ///         malformed,
@@ -40,18 +40,18 @@ macro_rules! counters {
     };
 }
 
-/// One counter, as shown to whoever reads the metrics.
+/// One counter, as the metrics show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Whose it is.
+    /// Its service.
     pub service: Service,
     /// Its name, unique within the service.
     pub name: &'static str,
     /// Its meaning, in one sentence.
     pub help: &'static str,
-    /// How much it is.
+    /// Its value.
     pub value: u64,
 }
 
-/// Is shown one counter after the other.
+/// A callback that gets one counter after the other.
 pub type VisitCounter<'a> = &'a mut dyn FnMut(Counter);

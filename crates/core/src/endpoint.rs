@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::tag::{ListenerId, Service, SocketId, SpaceId};
 
-/// Everything a machine asks its driver to open before it starts.
+/// Everything that a driver opens for a machine before it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
     /// Datagram sockets.
@@ -16,7 +16,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Takes over what an inner machine declared, as `service`.
+    /// Adopts the declarations of an inner machine as `service`.
     pub fn adopt(&mut self, service: Service, inner: Self) {
         self.sockets.extend(inner.sockets.into_iter().map(|s| Socket { id: s.id.in_service(service), ..s }));
         self.listeners
@@ -32,10 +32,10 @@ pub struct Socket {
     pub id: SocketId,
     /// Its name in errors and metrics: `ping/udp`.
     pub name: &'static str,
-    /// Where to bind. Port 0 takes any free port; [`Bound`] tells which.
+    /// The address to bind. Port 0 takes any free port; [`Bound`] has the real one.
     pub bind: SocketAddr,
-    /// Where a broadcast goes: one datagram to each. The driver also receives what is sent to those of them that
-    /// are broadcast addresses, beside other processes of the same machine (JA-22).
+    /// The targets of a broadcast: one datagram to each. If a target is a broadcast address, the driver also receives
+    /// datagrams to it, beside other processes of the same machine (JA-22).
     pub broadcast: Vec<SocketAddr>,
 }
 
@@ -46,9 +46,9 @@ pub struct Listener {
     pub id: ListenerId,
     /// Its name in errors and metrics: `ping/tcp`.
     pub name: &'static str,
-    /// Where to bind. Port 0 takes any free port; [`Bound`] tells which.
+    /// The address to bind. Port 0 takes any free port; [`Bound`] has the real one.
     pub bind: SocketAddr,
-    /// How many accepted streams may live at once; one more is reset and counted.
+    /// How many accepted streams may be open at once; one more is reset and counted.
     pub streams_max: usize,
 }
 
@@ -61,7 +61,7 @@ pub struct Space {
     pub name: &'static str,
 }
 
-/// Where the declared sockets and listeners really are, told to the machine when it starts.
+/// The real addresses of the declared sockets and listeners, given to the machine when it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
     /// Address of each socket.
@@ -71,25 +71,25 @@ pub struct Bound {
     /// Whether the driver sees acknowledgements: without it no [`crate::StreamEvent::Confirmed`] ever comes, and
     /// [`crate::Watch::dead_after`] is left to keep-alive.
     pub confirms: bool,
-    /// Names the boot of the system, if the driver knows it. Between two processes that were told the same,
-    /// [`crate::Now::mono`] is one clock: what one of them wrote down, the other can compare with.
+    /// Identifies the boot of the system, if the driver knows it. Two processes with the same id share the clock of
+    /// [`crate::Now::mono`], so each can use the times that the other stored.
     pub boot_id: Option<[u8; 16]>,
 }
 
 impl Bound {
-    /// Where this socket is.
+    /// The address of this socket.
     #[must_use]
     pub fn socket(&self, id: SocketId) -> Option<SocketAddr> {
         self.sockets.iter().find(|(at, _)| *at == id).map(|(_, addr)| *addr)
     }
 
-    /// Where this listener is.
+    /// The address of this listener.
     #[must_use]
     pub fn listener(&self, id: ListenerId) -> Option<SocketAddr> {
         self.listeners.iter().find(|(at, _)| *at == id).map(|(_, addr)| *addr)
     }
 
-    /// The part of one service, as its machine names things.
+    /// The part of one service, with the ids of its machine.
     #[must_use]
     pub fn of(&self, service: Service) -> Self {
         let own = Service(0);

@@ -82,13 +82,13 @@ impl Id {
         (self.0 ^ other.0).leading_zeros() / base.bits()
     }
 
-    /// How far it is from here to `to`, going clockwise only.
+    /// The clockwise distance from here to `to`.
     #[must_use]
     pub fn clockwise_to(self, to: Self) -> u128 {
         ring::clockwise(self.0, to.0)
     }
 
-    /// How far the two are apart by the shorter way (PA-1).
+    /// The shorter distance between the two (PA-1).
     #[must_use]
     pub fn distance(self, other: Self) -> u128 {
         ring::distance(self.0, other.0)
@@ -133,7 +133,7 @@ pub fn hash(bytes: &[u8]) -> [u8; 32] {
     digest
 }
 
-/// The hashes of several texts: in less than half the time of one after the other, where the processor can.
+/// The hashes of several texts: in less than half the time, where the processor supports it.
 #[must_use]
 pub(crate) fn hash_all<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<[u8; 32]> {
     let mut params = Params::new();
@@ -141,7 +141,7 @@ pub(crate) fn hash_all<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Vec<[u8
     let mut jobs: Vec<HashManyJob<'_>> =
         texts.into_iter().map(|text| HashManyJob::new(&params, text)).collect();
     let count = jobs.len();
-    // Four take as long as one and a half: a lane that would be left empty costs nothing, three single ones cost much.
+    // Four take as long as one and a half. So an empty lane costs nothing, but three single hashes cost much.
     if let (2 | 3, Some(last)) = (count % LANES, jobs.last().cloned()) {
         jobs.resize(count.next_multiple_of(LANES), last);
     }

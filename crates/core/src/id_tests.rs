@@ -17,7 +17,7 @@ fn p_1_an_id_is_128_bits_written_as_32_hex_digits() {
 }
 
 #[test]
-fn text_that_is_no_id_says_what_is_wrong() {
+fn an_invalid_id_is_refused_with_a_reason() {
     assert_eq!("12".parse::<Id>(), Err(ParseIdError::Length(2)));
     assert_eq!("".parse::<Id>(), Err(ParseIdError::Length(0)));
     assert_eq!("g0112233445566778899aabbccddeeff".parse::<Id>(), Err(ParseIdError::Digit('g')));
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn several_hashes_at_once_are_the_hashes_of_each() {
+fn hash_all_returns_the_hash_of_each_text() {
     for count in 0..10usize {
         let texts: Vec<Vec<u8>> = (0..count).map(|n| vec![n as u8; n * 1000 + count]).collect();
         let each: Vec<[u8; 32]> = texts.iter().map(|text| hash(text)).collect();

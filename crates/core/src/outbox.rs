@@ -1,8 +1,8 @@
-//! Where a machine puts what it wants done: one ordered queue over one arena of bytes.
+//! The actions of a machine: one ordered queue over one arena of bytes.
 //!
 //! A driver owns a [`Queue`] and keeps it: once it has grown, sending a datagram allocates nothing. A machine sees
 //! it as an [`Outbox`]. A machine that contains others gives each of them an outbox of its own kind with
-//! [`Outbox::nested`]. That one adds the service to every id, and wraps events and replies.
+//! [`Outbox::nested`]. The inner outbox adds the service to every id, and wraps events and replies.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,74 +17,74 @@ use crate::stream::Watch;
 use crate::tag::{OpId, RequestId, Service, SocketId, SpaceId, StreamId};
 use crate::wire::{Overflow, Writer};
 
-/// Something a driver is to do.
+/// An action for the driver.
 pub enum Action<'a, M: Machine> {
-    /// Send a datagram.
+    /// Sends a datagram.
     Send {
-        /// From which socket.
+        /// The socket.
         socket: SocketId,
-        /// To whom.
+        /// The receiver.
         to: SocketAddr,
-        /// What.
+        /// The content.
         bytes: &'a [u8],
     },
-    /// Send a datagram to every broadcast target of the socket.
+    /// Sends a datagram to every broadcast target of the socket.
     Broadcast {
-        /// From which socket.
+        /// The socket.
         socket: SocketId,
-        /// What.
+        /// The content.
         bytes: &'a [u8],
     },
-    /// Open a stream.
+    /// Opens a stream.
     Open {
-        /// The number the machine gave it.
+        /// Its number, allotted by the machine.
         stream: StreamId,
-        /// To whom.
+        /// The peer.
         to: SocketAddr,
-        /// From which of our addresses; `None` leaves it to the system.
+        /// The local address; `None` leaves it to the system.
         from: Option<IpAddr>,
     },
-    /// Write to a stream, behind what was written before.
+    /// Writes to a stream, after the bytes written before.
     Write {
-        /// To which.
+        /// The stream.
         stream: StreamId,
-        /// What.
+        /// The bytes.
         bytes: Payload<'a>,
     },
-    /// Allow so many more bytes to be read from a stream.
+    /// Grants more read credit to a stream.
     Read {
-        /// From which.
+        /// The stream.
         stream: StreamId,
-        /// How many more.
+        /// The number of bytes.
         credit: usize,
     },
-    /// End our direction of a stream, behind what was written.
+    /// Ends our direction of a stream, after the written bytes.
     Finish {
         /// The stream.
         stream: StreamId,
     },
-    /// Watch a stream beyond what is everybody's due.
+    /// Requests extra reports about a stream.
     Watch {
-        /// Which.
+        /// The stream.
         stream: StreamId,
-        /// For what.
+        /// The reports.
         watch: Watch,
     },
-    /// Reset a stream: nothing more goes out, nothing more comes in.
+    /// Resets a stream: no more bytes are sent or received.
     Abort {
-        /// Which.
+        /// The stream.
         stream: StreamId,
     },
-    /// Ask the store.
+    /// Sends a request to the store.
     Store {
-        /// The number the machine gave it.
+        /// Its number, allotted by the machine.
         op: OpId,
-        /// What.
+        /// The request.
         request: StoreOp<'a>,
     },
-    /// Tell the application.
+    /// Reports an event to the application.
     Event(M::Event),
-    /// Answer the application.
+    /// Replies to a command of the application.
     Reply(RequestId, M::Reply),
 }
 
@@ -113,14 +113,14 @@ impl<M: Machine> Queue<M> {
         Outbox { actions: &mut self.actions, service: Service(0), sink: &mut self.given }
     }
 
-    /// Whether nothing waits.
+    /// Whether no action waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.next >= self.actions.records.len()
     }
 
-    /// Takes the oldest action. When the last is taken the arena is free again, its memory kept for the next
-    /// call unless a rare giant made it grow.
+    /// Takes the oldest action. When the last one is taken, the arena is free again. Its memory is kept for the next
+    /// call, unless a rare large action made it grow.
     #[expect(
         clippy::should_implement_trait,
         reason = "an action borrows from the queue, an iterator's item may not"
@@ -220,7 +220,7 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.push(Record::Write { stream, place: Place::Arena(span) });
     }
 
-    /// Writes to a stream what `write` writes straight into the arena.
+    /// Writes to a stream the bytes that `write` writes straight into the arena.
     ///
     /// # Errors
     /// If it does not fit into `bytes_max`; nothing is written.
@@ -235,7 +235,7 @@ impl<M: Machine> Outbox<'_, M> {
         Ok(())
     }
 
-    /// Writes to a stream bytes that others hold too: they are not copied.
+    /// Writes shared bytes to a stream without copying them.
     pub fn write_shared(&mut self, stream: StreamId, bytes: Bytes) {
         let (stream, place) = (stream.in_service(self.service), self.actions.share(bytes));
         self.actions.records.push(Record::Write { stream, place });
@@ -247,7 +247,7 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.push(Record::Read { stream, credit });
     }
 
-    /// Ends our direction of a stream, behind what was written.
+    /// Ends our direction of a stream, after the written bytes.
     pub fn finish(&mut self, stream: StreamId) {
         let stream = stream.in_service(self.service);
         self.actions.records.push(Record::Finish { stream });
@@ -259,20 +259,20 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.push(Record::Watch { stream, watch });
     }
 
-    /// Resets a stream. No event of it comes any more.
+    /// Resets a stream. No further event of it follows.
     pub fn abort(&mut self, stream: StreamId) {
         let stream = stream.in_service(self.service);
         self.actions.records.push(Record::Abort { stream });
     }
 
-    /// Asks for the value of a key.
+    /// Requests the value of a key.
     pub fn get(&mut self, op: OpId, space: SpaceId, key: &[u8]) {
         let (op, space) = (op.in_service(self.service), space.in_service(self.service));
         let key = self.actions.keep(key);
         self.actions.records.push(Record::Get { op, space, key });
     }
 
-    /// Asks for up to `entries_max` entries with `from <= key < until`; an empty `until` is no end.
+    /// Requests up to `entries_max` entries with `from <= key < until`; an empty `until` is no end.
     pub fn page(&mut self, op: OpId, space: SpaceId, from: &[u8], until: &[u8], entries_max: u32) {
         let (op, space) = (op.in_service(self.service), space.in_service(self.service));
         let (from, until) = (self.actions.keep(from), self.actions.keep(until));
@@ -289,7 +289,7 @@ impl<M: Machine> Outbox<'_, M> {
         self.batch(op, durable, |batch| batch.delete(space, key));
     }
 
-    /// Makes all changes that `fill` names, or none.
+    /// Makes all changes that `fill` adds, or none.
     pub fn batch(&mut self, op: OpId, durable: bool, fill: impl FnOnce(&mut BatchWriter<'_>)) {
         let from = self.actions.changes.len() as u32;
         fill(&mut BatchWriter { actions: self.actions, service: self.service });
@@ -298,14 +298,14 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.push(Record::Batch { op, changes, durable });
     }
 
-    /// Tells the application.
+    /// Reports an event to the application.
     pub fn event(&mut self, event: M::Event) {
         if self.sink.event(event) {
             self.actions.records.push(Record::Event);
         }
     }
 
-    /// Answers the command that came as `request`.
+    /// Replies to the command `request`.
     pub fn reply(&mut self, request: RequestId, reply: M::Reply) {
         if self.sink.reply(request, reply) {
             self.actions.records.push(Record::Reply);
@@ -324,8 +324,8 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.is_empty()
     }
 
-    /// Runs an inner machine as `service`: its ids are stamped, its events and replies wrapped. A reply for which
-    /// `reply` gives nothing was for the outer machine itself, and goes no further.
+    /// Runs an inner machine as `service`: its ids get the tag, its events and replies are wrapped. A reply for which
+    /// `reply` returns `None` was for the outer machine, and goes no further.
     pub fn nested<C: Machine, T>(
         &mut self,
         service: Service,
@@ -336,7 +336,7 @@ impl<M: Machine> Outbox<'_, M> {
         self.nested_where(service, |told| Some(event(told)), reply, run)
     }
 
-    /// The same; an event for which `event` gives nothing goes no further, too.
+    /// The same; an event for which `event` returns `None` goes no further, too.
     pub fn nested_where<C: Machine, T>(
         &mut self,
         service: Service,
@@ -373,7 +373,7 @@ impl BatchWriter<'_> {
         self.push(space, key, Some(Place::Arena(value)));
     }
 
-    /// Sets a value that others hold too: it is not copied.
+    /// Sets a shared value without copying it.
     pub fn put_shared(&mut self, space: SpaceId, key: &[u8], value: Bytes) {
         let (key, value) = (self.actions.keep(key), self.actions.share(value));
         self.push(space, key, Some(value));
@@ -390,14 +390,14 @@ impl BatchWriter<'_> {
     }
 }
 
-/// Where in the arena something lies: from, to.
+/// A range of the arena: from, to.
 type Span = (u32, u32);
 
-/// Where the bytes of an action are.
+/// The place of an action's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Arena(Span),
-    /// Among the shared ones, with this number.
+    /// Among the shared ones, at this index.
     Shared(u32),
 }
 
@@ -410,7 +410,7 @@ impl Place {
     }
 }
 
-/// An arena that a rare giant made larger than this is given back.
+/// An arena that grew beyond this is freed.
 const ARENA_KEPT_BYTES: usize = 256 * 1024;
 
 #[derive(Default)]
@@ -462,7 +462,7 @@ impl Actions {
     }
 }
 
-/// An [`Action`] as places in the arena; events and replies lie in queues of their own types.
+/// An [`Action`] as places in the arena; events and replies are in queues of their own types.
 #[derive(Clone, Copy)]
 enum Record {
     Send { socket: SocketId, to: SocketAddr, span: Span },
@@ -480,11 +480,11 @@ enum Record {
     Reply,
 }
 
-/// Takes what has a type of the machine's own.
+/// Takes the values of the machine's own types.
 trait Sink<M: Machine> {
-    /// Whether it went all the way to the driver.
+    /// Takes an event. Returns whether it reached the driver.
     fn event(&mut self, event: M::Event) -> bool;
-    /// The same of a reply.
+    /// Takes a reply. Returns whether it reached the driver.
     fn reply(&mut self, request: RequestId, reply: M::Reply) -> bool;
 }
 

@@ -10,14 +10,14 @@ use bytes::Bytes;
 /// The bytes of an action; it reads as a slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// In the arena: gone when the next action is taken.
+    /// In the arena: invalid once the next action is taken.
     Copied(&'a [u8]),
-    /// Shared: whoever needs them longer clones the handle.
+    /// Shared: a part that needs them longer clones the handle.
     Shared(&'a Bytes),
 }
 
 impl Payload<'_> {
-    /// To be kept: without a copy, if they are shared.
+    /// The bytes for keeping: not copied if they are shared.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
         match *self {

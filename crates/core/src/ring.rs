@@ -1,8 +1,7 @@
-//! Arithmetic on a circle: the one place that knows which way round is which.
+//! Arithmetic on a circle: the only place that defines its directions.
 //!
-//! *Clockwise* is increasing, and the greatest number sits next to 0 (P-2). The functions work on any unsigned
-//! width; [`crate::Id`] uses them on 128 bits, and the tests prove them on every triple of an 8-bit circle, with
-//! the same code.
+//! *Clockwise* is increasing, and the greatest number is next to 0 (P-2). The functions work on any unsigned width.
+//! [`crate::Id`] uses them on 128 bits; the tests prove them on every triple of an 8-bit circle, with the same code.
 
 /// A number on a circle of `2^bits` numbers.
 pub trait Point: Copy + Ord {
@@ -34,7 +33,7 @@ impl Point for u8 {
     }
 }
 
-/// Which way round the shorter way leads.
+/// The direction of the shorter arc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Towards greater numbers: a successor.
@@ -43,20 +42,20 @@ pub enum Side {
     CounterClockwise,
 }
 
-/// How far it is from `from` to `to`, going clockwise only.
+/// The clockwise distance from `from` to `to`.
 #[must_use]
 pub fn clockwise<P: Point>(from: P, to: P) -> P {
     to.minus(from)
 }
 
-/// How far `a` and `b` are apart, by the shorter way.
+/// The shorter distance between `a` and `b`.
 #[must_use]
 pub fn distance<P: Point>(a: P, b: P) -> P {
     clockwise(a, b).min(clockwise(b, a))
 }
 
-/// On which side of `of` the point `point` lies. The opposite point counts as clockwise (PA-3); a point has no
-/// side of itself.
+/// The side of `of` on which `point` lies. The opposite point counts as clockwise (PA-3); a point has no side of
+/// itself.
 #[must_use]
 pub fn side<P: Point>(of: P, point: P) -> Option<Side> {
     let offset = clockwise(of, point);
@@ -89,8 +88,8 @@ pub fn closest<P: Point>(key: P, points: impl IntoIterator<Item = P>) -> Option<
     points.into_iter().min_by_key(|&point| rank(key, point))
 }
 
-/// Orders points by closeness to `key`. Two points of equal rank are one point: at a distance below half there
-/// is one point on each side and the flag tells them apart, at half there is only one.
+/// Orders points by closeness to `key`. Two points of equal rank are one point. At a distance below half there is one
+/// point on each side, and the flag distinguishes them; at half there is only one.
 fn rank<P: Point>(key: P, point: P) -> (P, bool) {
     (distance(key, point), side(key, point) == Some(Side::Clockwise))
 }
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn p_2_distances_are_what_walking_finds() {
+    fn p_2_distances_agree_with_walking_step_by_step() {
         for (a, b) in pairs() {
             let (there, back) = (steps(a, b), steps(b, a));
             assert_eq!(u32::from(clockwise(a, b)), there);
@@ -170,8 +169,8 @@ mod tests {
 
     #[test]
     fn every_observer_names_the_same_closest() {
-        // Whatever subset of the ring a node knows, a step to its closest never skips the true closest when
-        // that is known, and the order of listing does not matter.
+        // For any known subset of the ring, a step to the closest node never skips the true closest if that is known.
+        // The order of listing does not matter.
         let nodes = [0u8, 1, 7, 64, 127, 128, 129, 200, 254];
         for key in all() {
             let root = closest(key, nodes);

@@ -1,14 +1,14 @@
 //! Randomness that a seed decides: ChaCha8 with our own uniform and shuffle.
 //!
-//! The generator is a named algorithm and everything drawn from it is computed here, so that a seed written
-//! down today replays the same run after any upgrade of any dependency. The vectors in the tests hold that.
+//! The generator is a named algorithm, and all values are derived from it here. So a seed written down today replays
+//! the same run after any upgrade of a dependency. The vectors in the tests check that.
 
 use core::time::Duration;
 
 use crate::chacha::ChaCha8;
 use crate::time::micros;
 
-/// 32 bytes that decide everything a machine draws.
+/// 32 bytes that decide all random choices of a machine.
 pub type Seed = [u8; 32];
 
 /// The random numbers of one machine.
@@ -31,7 +31,7 @@ impl Rng {
         Self::new(bytes)
     }
 
-    /// A seed for somebody else; each call gives another.
+    /// A seed for another generator; each call returns a different one.
     pub fn seed(&mut self) -> Seed {
         let mut seed = [0; 32];
         for word in seed.chunks_exact_mut(4) {
@@ -87,8 +87,8 @@ impl Rng {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// True with probability `p`. A `p` of 0 or less, or of 1 or more, draws all the same, so that a changed
-    /// probability does not shift what is drawn after it.
+    /// True with probability `p`. It draws even if `p` is 0 or less, or 1 or more, so that a changed probability does
+    /// not shift later draws.
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_outlives_an_upgrade() {
+    fn a_seed_gives_the_same_numbers_after_an_upgrade() {
         let mut rng = Rng::from_number(7, 0);
         let drawn: Vec<u64> = (0..4).map(|_| rng.next_u64()).collect();
         let below: Vec<u64> = (0..8).map(|_| rng.below(10)).collect();

@@ -1,6 +1,7 @@
-//! Without the feature `tracing` nothing is logged. The crate then has the macros of that name itself, and they do nothing.
+//! Without the feature `tracing` nothing is logged. The crate then defines the macros of that name itself, and they do
+//! nothing.
 
-/// Does nothing with what would be logged.
+/// Ignores its arguments.
 macro_rules! silent {
     ($($field:tt)*) => {{}};
 }

@@ -1,9 +1,9 @@
 //! The disk as a machine sees it: keys and values in a few spaces, by request and reply.
 //!
-//! A write is a batch and is atomic: after a crash all of it is there or nothing. It is *durable* by its word: a
-//! durable write is answered once it would survive the loss of power, and takes with it everything written before
-//! it. A write that is not durable is answered at once and may be forgotten by a crash, but never out of order:
-//! if a later write survived, so did every earlier one.
+//! A write is a batch and is atomic: after a crash all of it is there, or nothing. A *durable* write is answered once
+//! it would survive a loss of power; it makes all earlier writes durable as well. A write that is not durable is
+//! answered at once, and a crash may lose it. Writes are never lost out of order: if a later write survived, so did
+//! every earlier one.
 
 use core::fmt;
 
@@ -19,27 +19,27 @@ use crate::tag::{OpId, SpaceId};
 pub enum StoreOp<'a> {
     /// The value of a key. Answered with [`StoreResult::Value`].
     Get {
-        /// Where to look.
+        /// The space.
         space: SpaceId,
-        /// For what.
+        /// The key.
         key: &'a [u8],
     },
     /// The next keys of a range with their values, ascending. Answered with [`StoreResult::Page`].
     Page {
-        /// Where to look.
+        /// The space.
         space: SpaceId,
         /// The first key that may be in the page.
         from: &'a [u8],
         /// The first key beyond the range; empty means that it has no end.
         until: &'a [u8],
-        /// The most entries to answer with.
+        /// The most entries in the answer.
         entries_max: u32,
     },
-    /// All of these changes, or none. Answered with [`StoreResult::Written`].
+    /// Makes all of these changes, or none. Answered with [`StoreResult::Written`].
     Write {
         /// The changes, in order.
         batch: Batch<'a>,
-        /// Whether the answer waits until it is safe.
+        /// Whether the answer waits until the write is durable.
         durable: bool,
     },
 }
@@ -76,7 +76,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Shows the changes, not the arena that they lie in together with what has nothing to do with them.
+/// Shows the changes only, not the whole arena.
 impl fmt::Debug for Batch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
@@ -86,9 +86,9 @@ impl fmt::Debug for Batch<'_> {
 /// One change of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
-    /// Where.
+    /// The space.
     pub space: SpaceId,
-    /// Which key.
+    /// The key.
     pub key: &'a [u8],
     /// Its new value; `None` deletes it.
     pub value: Option<Payload<'a>>,
@@ -120,20 +120,20 @@ pub enum StoreResult<'a> {
     Page {
         /// Keys and values.
         entries: &'a [(Vec<u8>, Vec<u8>)],
-        /// Whether the range holds more behind the last of them.
+        /// Whether the range has more after the last of them.
         more: bool,
     },
-    /// It is written; if it was to be durable, it is safe.
+    /// The write is done; if it was to be durable, it is.
     Written,
-    /// It is not done, and nothing of it was kept.
+    /// The operation failed, and nothing of it was stored.
     Failed(StoreFault),
 }
 
-/// Why the store could not do it.
+/// Why the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreFault {
-    /// The driver has as many operations waiting as it keeps.
+    /// The driver's queue of operations is full.
     Busy,
     /// The disk is full.
     Full,

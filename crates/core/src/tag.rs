@@ -1,14 +1,14 @@
-//! The small numbers that machine and driver name things by, each carrying the service it belongs to.
+//! The ids that machine and driver use, each with the service it belongs to.
 //!
-//! Four machines live in one `Node` and none of them knows of the others: each numbers its sockets, streams and
-//! store operations as if it were alone, in service 0. The [`crate::Outbox`] stamps the service on the way out
-//! and the `Node` strips it on the way in. Eight bits of every id are reserved for that.
+//! A `Node` has several machines, and none of them knows of the others. Each numbers its sockets, streams and store
+//! operations as if it were alone, in service 0. The [`crate::Outbox`] adds the service to outgoing ids, and the `Node`
+//! removes it from incoming ones. Eight bits of every id are reserved for that.
 
 use core::fmt;
 
 use serde::Serialize;
 
-/// Which machine of a node something belongs to. A machine that runs alone is service 0.
+/// The tag of a machine in a node. A machine that runs alone is service 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Service(pub u8);
@@ -116,7 +116,7 @@ impl StreamId {
     }
 }
 
-/// A command under way, numbered by whoever gave it; its reply carries the same number.
+/// A command under way, numbered by its sender; its reply has the same number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct RequestId(pub u64);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_number_streams_without_asking() {
+    fn both_sides_number_streams_independently() {
         assert!(!StreamId::opened(7).is_accepted());
         assert!(StreamId::accepted(7).in_service(Service(9)).is_accepted());
         assert_ne!(StreamId::opened(7), StreamId::accepted(7));

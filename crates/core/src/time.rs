@@ -1,8 +1,8 @@
 //! Time as a machine sees it: two numbers that a driver passes in.
 //!
-//! A machine never asks what time it is. [`Now`] comes with every input and has two parts: a monotonic one
-//! for all logic, and the wall clock for files and for fields that only inform. Both count microseconds in a
-//! `u64`, so that a simulated second is cheap, exact and the same on every machine.
+//! A machine never reads a clock. [`Now`] comes with every input and has two parts: a monotonic clock for all logic,
+//! and the wall clock for files and for fields that only inform. Both count microseconds in a `u64`, so that simulated
+//! time is cheap, exact and the same on every machine.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-/// A point on the monotonic clock of one process, in microseconds since a start that means nothing by itself.
+/// A point on the monotonic clock of one process, in microseconds since an arbitrary start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Instant(u64);
@@ -18,7 +18,7 @@ pub struct Instant(u64);
 impl Instant {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
-    /// A moment that never comes.
+    /// A time that is never reached.
     pub const FAR: Self = Self(u64::MAX);
 
     /// The moment `micros` microseconds after the start of the clock.
@@ -33,7 +33,7 @@ impl Instant {
         self.0
     }
 
-    /// The time from `earlier` to here; zero if `earlier` is in fact later.
+    /// The time from `earlier` to here; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -88,7 +88,7 @@ impl Wall {
         self.0
     }
 
-    /// Whole seconds since the Unix epoch, as files like to have them.
+    /// Whole seconds since the Unix epoch, for files.
     #[must_use]
     pub const fn as_seconds(self) -> u64 {
         self.0 / 1_000_000
@@ -98,10 +98,10 @@ impl Wall {
 /// The two clocks that a driver passes with every call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// The clock for all logic. It never goes back, and it counts the sleep of the machine (TU-18): each input comes
-    /// with a reading of its own. [`crate::Bound::boot_id`] says when two processes share it.
+    /// The clock for all logic. It never goes back, and keeps running while the computer is suspended (TU-18): each
+    /// input has a reading of its own. [`crate::Bound::boot_id`] says when two processes share it.
     pub mono: Instant,
-    /// The clock for people. It may jump, and no decision may depend on it.
+    /// The clock for display. It may jump, and no decision may depend on it.
     pub wall: Wall,
 }
 

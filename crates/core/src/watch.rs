@@ -1,8 +1,8 @@
-//! Watched streams: when a driver looks at the kernel's figures, and what follows from them.
+//! Watched streams: when a driver reads the kernel's figures, and what follows from them.
 //!
-//! Both drivers use the rules here; only the figures come from elsewhere. A look is cheap but not free. So the first
-//! comes 5 ms after the kernel took something, later ones at doubled distances of up to 100 ms, and none while
-//! everything is acknowledged.
+//! Both drivers use these rules; only the source of the figures differs. A look is cheap but not free. So the first
+//! comes 5 ms after the kernel took bytes, later ones at doubled intervals of up to 100 ms, and none while everything
+//! is acknowledged.
 
 use core::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::time::Instant;
 const LOOK_MIN: Duration = Duration::from_millis(5);
 /// The longest.
 const LOOK_MAX: Duration = Duration::from_millis(100);
-/// So many probes without an answer are silence. One may be on its way, and one may be lost.
+/// This many probes without an answer count as silence. One may be on its way, and one may be lost.
 const PROBES_MAX: u32 = 3;
 
-/// How an idle stream is probed. With the defaults a dead peer is noticed after about two minutes.
+/// The keep-alive of an idle stream. With the defaults a dead peer is detected after about two minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
     /// Silence before the first probe.
@@ -28,8 +28,8 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Probes that end an idle stream after this long: half of it is silence, three probes are the rest. The system
-    /// counts whole seconds.
+    /// Keep-alive that closes an idle stream after this long: half of it is silence, three probes are the rest. The
+    /// system counts whole seconds.
     #[must_use]
     pub fn within(dead_after: Duration) -> Self {
         let seconds = dead_after.as_secs().max(2);
@@ -49,11 +49,11 @@ impl Default for KeepAlive {
 /// The kernel's figures of one stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Bytes of ours that the peer's kernel has acknowledged since the stream was opened.
+    /// Bytes of this node that the peer's kernel has acknowledged since the stream was opened.
     pub acknowledged: u64,
     /// Time since the last acknowledgement of any kind came.
     pub silent_for: Duration,
-    /// Whether segments are under way. Bytes that wait for a window to open are not.
+    /// Whether segments are in flight. Bytes that wait for a window to open are not.
     pub in_flight: bool,
     /// Probes that the peer has not answered.
     pub probes: u32,
@@ -62,7 +62,7 @@ pub struct Seen {
 /// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Looked {
-    /// So many more bytes are acknowledged: [`crate::StreamEvent::Confirmed`], if it is not zero.
+    /// How many more bytes are acknowledged: [`crate::StreamEvent::Confirmed`], if it is not zero.
     pub confirmed: usize,
     /// Whether the peer is dead by [`Watch::dead_after`].
     pub dead: bool,
@@ -72,13 +72,13 @@ pub struct Looked {
 #[derive(Clone, Debug)]
 pub struct Watched {
     watch: Watch,
-    /// Bytes that the kernel took and the machine knows of.
+    /// Bytes that the kernel took, as reported to the machine.
     sent: u64,
     /// Bytes that were acknowledged at the last look.
     acknowledged: u64,
-    /// Bytes that the machine was told of.
+    /// Acknowledged bytes that were reported to the machine.
     told: u64,
-    /// Since when something is unacknowledged.
+    /// Since when bytes are unacknowledged.
     since: Instant,
     wait: Duration,
     next: Option<Instant>,
@@ -93,7 +93,7 @@ impl Watched {
         Self { watch, sent, acknowledged: 0, told: 0, since: now, wait: LOOK_MIN, next }
     }
 
-    /// The machine wants something else watched.
+    /// Changes the watch.
     pub fn change(&mut self, watch: Watch, now: Instant) {
         self.watch = watch;
         if self.acknowledged < self.sent {
@@ -101,13 +101,13 @@ impl Watched {
         }
     }
 
-    /// The watch that the machine asked for.
+    /// The watch that the machine requested.
     #[must_use]
     pub fn watch(&self) -> Watch {
         self.watch
     }
 
-    /// The machine was told that the kernel took so many bytes more.
+    /// Notes bytes that were reported to the machine as sent.
     pub fn sent(&mut self, bytes: usize, now: Instant) {
         if bytes > 0 && self.acknowledged == self.sent {
             self.since = now;
@@ -117,13 +117,13 @@ impl Watched {
         self.sent += bytes as u64;
     }
 
-    /// When to look next; `None` while there is nothing to learn.
+    /// When to look next; `None` while no new figures are needed.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Takes in what the kernel says.
+    /// Takes the kernel's figures.
     pub fn look(&mut self, seen: Seen, now: Instant) -> Looked {
         let acknowledged = seen.acknowledged.min(self.sent).max(self.acknowledged);
         if acknowledged > self.acknowledged {
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(watched.look(seen, at(10_005)).confirmed, 400);
         seen.acknowledged = 1500;
         assert_eq!(watched.look(seen, at(10_010)).confirmed, 600, "the machine knows of 1000");
-        assert_eq!(watched.due(), None, "all that was told is acknowledged");
+        assert_eq!(watched.due(), None, "all reported bytes are acknowledged");
         watched.sent(500, at(10_020));
         assert_eq!(watched.look(seen, at(10_025)).confirmed, 500);
     }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn without_confirm_nothing_is_told_until_it_is_asked_for() {
+    fn without_confirm_nothing_is_reported_until_it_is_requested() {
         let mut watched = Watched::new(Watch { confirm: false, dead_after: None }, 100, at(0));
         let seen =
             Seen { acknowledged: 60, silent_for: Duration::from_secs(900), in_flight: true, probes: 9 };

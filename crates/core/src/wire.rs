@@ -1,8 +1,8 @@
-//! Reading and writing bytes that cannot be trusted, without a panic and without an allocation by a peer's word.
+//! Reading and writing of untrusted bytes, without a panic and without an allocation by a peer's declared length.
 //!
-//! [`Reader`] walks over borrowed bytes and fails when they end; a length that a peer declares is compared with
-//! what is there before anything is taken. [`Writer`] appends to a vector up to a limit; what goes over it is
-//! noticed once, at the end. All integers are big-endian.
+//! [`Reader`] reads borrowed bytes and fails when they end. It compares a declared length with the bytes that are there
+//! before it takes any. [`Writer`] appends to a vector up to a limit; an overflow is detected once, at the end. All
+//! integers are big-endian.
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -13,16 +13,16 @@ pub enum DecodeError {
     /// There are more of them than the message has.
     #[error("bytes follow its end")]
     Trailing,
-    /// A version that is not spoken here.
+    /// An unsupported version.
     #[error("its version is not spoken here")]
     Version,
-    /// A kind of message that does not exist.
+    /// An unknown kind of message.
     #[error("its kind is unknown")]
     Kind,
-    /// A field has a value it may not have.
+    /// A field has an invalid value.
     #[error("its field {0} has a value it may not have")]
     Field(&'static str),
-    /// It declares more than is accepted.
+    /// A declared length is over the limit.
     #[error("its {0} is over the limit")]
     Limit(&'static str),
 }
@@ -35,7 +35,7 @@ pub struct Overflow {
     pub bytes_max: usize,
 }
 
-/// Walks over bytes from a peer.
+/// Reads bytes from a peer.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -51,7 +51,7 @@ impl<'a> Reader<'a> {
     /// The next byte.
     ///
     /// # Errors
-    /// [`DecodeError::Truncated`] if there is none; so in every method here.
+    /// [`DecodeError::Truncated`] if there is none, as in every method here.
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         Ok(self.array::<1>()?[0])
     }
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
-    /// Holds that nothing is left.
+    /// Checks that nothing is left.
     ///
     /// # Errors
     /// [`DecodeError::Trailing`] if something is.
@@ -205,10 +205,10 @@ impl<'a> Writer<'a> {
         if self.overflowed { 0 } else { self.bytes_max - self.written() }
     }
 
-    /// Holds that everything fitted.
+    /// Checks that everything fitted.
     ///
     /// # Errors
-    /// If something did not; what was written is then worthless.
+    /// If something did not; the written bytes are then invalid.
     pub const fn finish(self) -> Result<(), Overflow> {
         if self.overflowed { Err(Overflow { bytes_max: self.bytes_max }) } else { Ok(()) }
     }
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_gives_what_a_writer_wrote() {
+    fn a_reader_returns_what_a_writer_wrote() {
         let mut bytes = vec![0xaa];
         let mut writer = Writer::new(&mut bytes, 64);
         writer.u8(1);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_stops_at_its_limit_and_says_so() {
+    fn a_writer_stops_at_its_limit_with_an_error() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, 4);
         writer.u16(1);
@@ -258,6 +258,6 @@ mod tests {
         writer.u8(3);
         assert_eq!(writer.room(), 0);
         assert_eq!(writer.finish(), Err(Overflow { bytes_max: 4 }));
-        assert_eq!(bytes, [0, 1], "nothing follows what did not fit");
+        assert_eq!(bytes, [0, 1], "nothing follows an overflow");
     }
 }

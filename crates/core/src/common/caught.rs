@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs code of an application; `None` if it panicked. The state of the machine is not touched by such code.
+/// Runs code of an application; `None` if it panicked. Such code does not touch the state of the machine.
 pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_time_counts_and_the_limit_drops_what_expires_first() {
+    fn the_later_time_counts_and_the_limit_drops_the_key_that_expires_first() {
         let mut set = ExpiringSet::new(2);
         assert!(set.insert(1, at(0), at(10)) && !set.insert(1, at(5), at(8)));
         assert!(set.contains(1, at(9)) && !set.contains(1, at(10)));
@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_with_room_knows_exactly_what_has_not_expired(
+        fn a_set_with_room_has_exactly_the_keys_that_have_not_expired(
             steps in proptest::collection::vec((0..5_u8, 0..20_u64, 0..3_u8), 0..60),
         ) {
             let (mut set, mut until) = (ExpiringSet::new(5), [0_u64; 5]);

@@ -1,10 +1,11 @@
-//! Building blocks that several machines share. None of them does I/O, and each is bounded or says who bounds it.
+//! Building blocks that several machines share. None of them does I/O. Each is bounded, or its documentation names the
+//! bound.
 //!
 //! | type | what it holds | users |
 //! |---|---|---|
 //! | [`Timers`] | keys, each with the time at which it is due | every machine with more than a few timers |
 //! | [`ExpiringSet`] | a bounded set of keys, each valid until a time of its own | duplicate suppression, hold-down |
-//! | [`RateLimiter`] | per key: a burst, then one per interval | whatever a flood could make expensive |
+//! | [`RateLimiter`] | per key: a burst, then one per interval | everything that a flood could make expensive |
 //! | [`Pending`] | requests that wait for an answer, with a deadline each | requests to peers and to applications |
 //! | [`RecentIds`] | the ids that were inserted last | duplicate suppression on a hot path |
 

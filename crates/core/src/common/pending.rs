@@ -10,12 +10,12 @@ pub struct Full;
 
 /// Requests that wait for an answer, each until its deadline.
 ///
-/// It is made for requests that all have the same timeout: then the oldest expires first, and every operation but the
+/// It is designed for requests with one common timeout. Then the oldest expires first, and every operation but the
 /// lookup takes constant time on average. Deadlines in any other order are correct, only slower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending<K, V> {
     entries: BTreeMap<K, (Instant, V)>,
-    /// Deadlines in order. An entry that ended otherwise leaves its deadline here until that is first.
+    /// Deadlines in order. The deadline of an ended entry stays here until it is the first.
     order: VecDeque<(Instant, K)>,
     entries_max: usize,
 }
@@ -110,8 +110,8 @@ impl<K: Copy + Ord, V> Pending<K, V> {
         self.entries.is_empty()
     }
 
-    /// Keeps two invariants: the first deadline is one of a request that waits, and the deadlines of requests that ended
-    /// are no more than the table may have entries.
+    /// Keeps two invariants. The first deadline belongs to a waiting request. The deadlines of ended requests are no
+    /// more than the table may have entries.
     fn drop_ended(&mut self) {
         let entries = &self.entries;
         let waits = |&(deadline, key): &(Instant, K)| {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_answer_does_not_keep_others_out() {
+    fn a_request_without_an_answer_does_not_block_others() {
         let mut pending = Pending::new(3);
         assert_eq!(pending.insert(0, 'a', at(0)), Ok(()));
         for key in 1..100 {

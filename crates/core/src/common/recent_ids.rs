@@ -1,7 +1,7 @@
 //! The ids that were inserted last, for duplicate suppression on a hot path.
 //!
-//! A hash table with chains lies over a ring buffer of the ids in the order of their insertion. The hash is keyed from the
-//! machine's seed, so that no peer can choose ids that meet in one chain.
+//! A hash table with chains indexes a ring buffer of the ids in the order of their insertion. The hash is keyed from
+//! the machine's seed, so that no peer can choose ids that meet in one chain.
 
 /// Small, so that the whole table stays in the processor's cache. It bounds the number of ids.
 type Index = u16;
@@ -15,7 +15,7 @@ const HEADS_MIN: usize = 16;
 pub struct RecentIds {
     key: u64,
     /// The newest entry of each chain. There are a power of two of them, at least twice as many as entries. So most chains
-    /// are empty, and a new id is known as new at the first look.
+    /// are empty, and one lookup shows that an id is new.
     heads: Vec<Index>,
     links: Vec<Link>,
     /// A ring buffer once it is full. It is apart from the links because only an id whose tag matches is compared here.

@@ -22,30 +22,29 @@ use crate::machine::{Machine, Refusal};
 use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::{ListenerId, SocketId, StreamId};
 
-/// A machine to be tested, and what it understands.
+/// A machine to test, and its valid inputs.
 pub trait Subject {
     /// The machine.
     type M: Machine + Clone + PartialEq + Debug;
 
-    /// A new one; two calls give equal ones.
+    /// A new machine; two calls return equal ones.
     fn machine(&self) -> Self::M;
 
-    /// A life with as many kinds of input as there are, from before the start to somewhere in the middle. It is
-    /// run several times and must do the same each time.
+    /// A scenario with as many kinds of input as there are, from before the start to somewhere in the middle. It is run
+    /// several times and must do the same each time.
     fn live(&self, rig: &mut Rig<Self::M>);
 
-    /// Every kind of datagram it understands, with where it arrives and from whom.
+    /// Every kind of datagram that it decodes, with its socket and sender.
     fn datagrams(&self) -> Vec<(SocketId, SocketAddr, Vec<u8>)>;
 
-    /// Everything that a peer may say on a stream it opened, with the listener it came to. The bytes end with the
-    /// peer's FIN.
+    /// Everything that a peer may send on a stream it opened, with the listener. The bytes end with the peer's FIN.
     fn streams(&self) -> Vec<(ListenerId, Vec<u8>)>;
 
     /// Sets the counters to zero.
     fn forget_counters(&self, machine: &mut Self::M);
 }
 
-/// Puts a machine through all tests of the contract.
+/// Runs all tests of the contract on a machine.
 ///
 /// # Panics
 /// If it breaks a promise.
@@ -67,7 +66,7 @@ fn same_inputs_give_the_same_actions<S: Subject>(subject: &S) {
     assert_eq!(one.machine, two.machine, "the same inputs led to another state");
 }
 
-/// Promise 3: draining is the driver's affair.
+/// Promise 3: the driver decides when to drain the outbox.
 fn inputs_may_follow_without_draining<S: Subject>(subject: &S) {
     let mut drained = lived(subject);
     let mut held = drained.clone();
@@ -86,7 +85,7 @@ fn inputs_may_follow_without_draining<S: Subject>(subject: &S) {
     assert_eq!(drained.machine, held.machine, "the state depends on when the actions are taken");
 }
 
-/// Promise 2: a driver may wake a machine for no reason.
+/// Promise 2: a driver may call `handle_timeout` without need.
 fn waking_early_is_harmless<S: Subject>(subject: &S) {
     let mut rig = lived(subject);
     rig.wake();
@@ -102,7 +101,7 @@ fn waking_early_is_harmless<S: Subject>(subject: &S) {
     }
 }
 
-/// Promise 2: a driver may wake a machine twice, and once must be enough to make it wait again.
+/// Promise 2: a driver may call `handle_timeout` twice; one call must be enough to make the machine wait again.
 fn waking_twice_is_harmless<S: Subject>(subject: &S) {
     let mut rig = lived(subject);
     for _ in 0..64 {
@@ -122,7 +121,7 @@ fn waking_twice_is_harmless<S: Subject>(subject: &S) {
     }
 }
 
-/// Promise 2: a suspended process does not make up for what it slept through.
+/// Promise 2: after a suspension a machine does not repeat its missed timers.
 fn waking_late_is_harmless<S: Subject>(subject: &S) {
     let actions_after = |late: Duration| {
         let mut rig = lived(subject);
@@ -156,7 +155,7 @@ fn bad_datagrams_change_nothing<S: Subject>(subject: &S) {
     assert!(refused > 0 || subject.datagrams().is_empty(), "nothing was refused: the vectors test nothing");
 }
 
-/// Promise 4, on streams: a peer that talks nonsense is as good as one that resets.
+/// Promise 4, on streams: invalid bytes have the same effect as a reset.
 fn bad_streams_are_as_good_as_reset<S: Subject>(subject: &S) {
     let rig = lived(subject);
     let mut refused = 0;
@@ -171,7 +170,7 @@ fn bad_streams_are_as_good_as_reset<S: Subject>(subject: &S) {
     assert!(refused > 0 || subject.streams().is_empty(), "nothing was refused: the vectors test nothing");
 }
 
-/// Says `chunks` and a FIN on a new stream; if the machine refuses some of it, compares it with one whose peer
+/// Sends `chunks` and a FIN on a new stream. If the machine refuses some of it, compares it with a machine whose peer
 /// reset the stream just before.
 fn refuses_cleanly<S: Subject>(subject: &S, rig: &Rig<S::M>, listener: ListenerId, chunks: &[&[u8]]) -> bool {
     let stream = fresh_stream(0, listener);
@@ -188,7 +187,7 @@ fn refuses_cleanly<S: Subject>(subject: &S, rig: &Rig<S::M>, listener: ListenerI
     true
 }
 
-/// Opens a stream to the machine and speaks on it; on refusal, how many chunks were taken before.
+/// Opens a stream to the machine and sends the chunks. On refusal, returns how many chunks were accepted before.
 fn speak<M: Machine>(
     rig: &mut Rig<M>,
     stream: StreamId,
@@ -220,7 +219,7 @@ fn lived<S: Subject>(subject: &S) -> Rig<S::M> {
     rig
 }
 
-/// A stream to this listener that no life of a subject uses.
+/// A stream to this listener that no scenario uses.
 fn fresh_stream(index: usize, listener: ListenerId) -> StreamId {
     StreamId::accepted(1_000_000 + index as u64).in_service(listener.service())
 }

@@ -51,7 +51,7 @@ enum State {
     Down,
 }
 
-/// A thing that happens at a node.
+/// An input of a node.
 enum Input {
     Wake,
     Datagram { socket: SocketId, from: SocketAddr, bytes: Vec<u8> },
@@ -67,10 +67,10 @@ struct Pipe {
     peer: Option<End>,
     credit: usize,
     arrived: Vec<u8>,
-    /// The peer has closed its side; the machine has got that.
+    /// Whether the peer has closed its side, and the machine got that.
     fin: bool,
     fin_given: bool,
-    /// This side is closed; the machine has got that as sent.
+    /// Whether this side is closed, and the machine got that as sent.
     finished: bool,
     /// Bytes that the machine wrote and that were not reported as sent.
     unreported: usize,
@@ -78,7 +78,7 @@ struct Pipe {
     last: Instant,
 }
 
-/// Says whether a datagram from one node to another is dropped.
+/// Decides whether a datagram from one node to another is dropped.
 type DropIf = Box<dyn FnMut(usize, usize, &[u8]) -> bool>;
 
 /// Nodes and the network between them. Time passes only in [`run`](Self::run).
@@ -304,7 +304,7 @@ impl<M: Machine> Network<M> {
         }
     }
 
-    /// Gives a machine what has arrived, as far as it granted credit, and reports to the sender what fits the buffer.
+    /// Delivers arrived bytes within the granted credit, and reports to the sender the bytes that fit the buffer.
     fn flow(&mut self, at: End) {
         let Some(pipe) = self.pipes.get_mut(&at) else { return };
         let take = pipe.arrived.len().min(pipe.credit);

@@ -58,7 +58,7 @@ fn a_stream_keeps_its_order_and_ends_on_both_sides() {
 }
 
 #[test]
-fn without_credit_nothing_is_given_and_no_more_than_a_buffer_is_sent() {
+fn without_credit_nothing_is_delivered_and_no_more_than_a_buffer_is_sent() {
     let (mut network, out, inn) = (puppets(0), StreamId::opened(0), StreamId::accepted(1));
     network.command(0, vec![Do::Open(addr(1), None), Do::Write(out, vec![7; 200_000])]);
     network.run(SECOND);
@@ -70,7 +70,7 @@ fn without_credit_nothing_is_given_and_no_more_than_a_buffer_is_sent() {
 }
 
 #[test]
-fn cuts_pauses_and_crashes_do_what_they_say() {
+fn cuts_pauses_and_crashes_take_effect() {
     let (mut network, out) = (puppets(1000), StreamId::opened(0));
     let send = |text: &str| vec![Do::Send(addr(1), text.into())];
     network.cut(&[0], &[1]);
@@ -98,7 +98,7 @@ fn cuts_pauses_and_crashes_do_what_they_say() {
 }
 
 #[test]
-fn a_loss_of_power_keeps_what_was_synced() {
+fn a_loss_of_power_keeps_synced_writes() {
     let mut network = puppets(0);
     network.command(0, vec![Do::Put("a", b"1".to_vec(), false), Do::Put("b", b"2".to_vec(), true)]);
     network.run(MS);

@@ -110,9 +110,9 @@ pub enum Do {
     Put(&'static str, Vec<u8>, bool),
     /// Reads a value from the store.
     Get(&'static str),
-    /// Reads the entries between two keys, at most so many.
+    /// Reads the entries between two keys, at most this many.
     Page(&'static str, &'static str, u32),
-    /// Emits so many events.
+    /// Emits this many events.
     Shout(u32),
     /// Sets the timer.
     Wake(Duration),

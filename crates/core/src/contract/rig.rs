@@ -12,15 +12,15 @@ use crate::stream::StreamEvent;
 use crate::tag::{OpId, RequestId, SocketId, StreamId};
 use crate::time::{Instant, Now, Wall};
 
-/// Runs one machine by hand and writes down what it wants.
+/// Runs one machine in a test and logs its actions.
 ///
-/// Cloning a rig forks the world: what is done to one copy does not touch the other.
+/// A clone of a rig is independent: what is done to one copy does not affect the other.
 pub struct Rig<M: Machine> {
     /// The machine itself.
     pub machine: M,
-    /// Time as the machine sees it; it moves only when told to.
+    /// The machine's clocks; only the test moves them.
     pub now: Now,
-    /// Everything the machine put out, one line per action.
+    /// The actions of the machine, one line each.
     pub log: Vec<String>,
     /// The content of the store.
     pub disk: Entries,
@@ -61,7 +61,7 @@ impl<M: Machine> Rig<M> {
         }
     }
 
-    /// Starts it on the addresses it asked for, and lets it load.
+    /// Starts it on the addresses it declared, and answers its reads.
     pub fn start(&mut self) {
         let endpoints = self.machine.endpoints();
         let bound = Bound {
@@ -73,12 +73,12 @@ impl<M: Machine> Rig<M> {
         self.settle();
     }
 
-    /// From here on actions wait until [`Rig::drain`].
+    /// Makes actions wait until [`Rig::drain`].
     pub fn hold(&mut self) {
         self.holding = true;
     }
 
-    /// Lets time pass, waking the machine whenever it asked for it.
+    /// Lets time pass, and runs the machine's timers.
     pub fn advance(&mut self, by: Duration) {
         let until = self.now.mono + by;
         while let Some((at, _)) = self.machine.poll_timeout().filter(|(at, _)| *at <= until) {
@@ -88,31 +88,31 @@ impl<M: Machine> Rig<M> {
         self.set_time(until);
     }
 
-    /// Lets time pass without waking the machine.
+    /// Lets time pass without running the machine's timers.
     pub fn sleep(&mut self, by: Duration) {
         self.set_time(self.now.mono + by);
     }
 
-    /// Wakes the machine, whether it asked for it or not.
+    /// Calls `handle_timeout`, whether or not a timer is due.
     pub fn wake(&mut self) {
         self.machine.handle_timeout(self.now, &mut self.queue.outbox());
         self.settle();
     }
 
-    /// Brings a datagram.
+    /// Gives the machine a datagram.
     ///
     /// # Errors
-    /// As the machine says.
+    /// The refusal of the machine.
     pub fn datagram(&mut self, socket: SocketId, from: SocketAddr, bytes: &[u8]) -> Result<(), Refusal> {
         let outcome = self.machine.handle_datagram(self.now, socket, from, bytes, &mut self.queue.outbox());
         self.settle();
         outcome
     }
 
-    /// Brings news of a stream.
+    /// Gives the machine an event of a stream.
     ///
     /// # Errors
-    /// As the machine says.
+    /// The refusal of the machine.
     pub fn stream(&mut self, stream: StreamId, event: StreamEvent<'_>) -> Result<(), Refusal> {
         let outcome = self.machine.handle_stream(self.now, stream, event, &mut self.queue.outbox());
         self.settle();
@@ -128,19 +128,19 @@ impl<M: Machine> Rig<M> {
         request
     }
 
-    /// Answers a store operation by hand.
+    /// Answers a store operation.
     pub fn stored(&mut self, op: OpId, result: StoreResult<'_>) {
         self.machine.handle_stored(self.now, StoreReply { op, result }, &mut self.queue.outbox());
         self.settle();
     }
 
-    /// Asks the machine to end.
+    /// Stops the machine.
     pub fn stop(&mut self) {
         self.machine.handle_stop(self.now, &mut self.queue.outbox());
         self.settle();
     }
 
-    /// Takes all actions that wait; their store operations are answered at once.
+    /// Performs all waiting actions; store operations are answered at once.
     pub fn drain(&mut self) {
         loop {
             let mut answers = Vec::new();
@@ -160,7 +160,7 @@ impl<M: Machine> Rig<M> {
         }
     }
 
-    /// The log so far; it begins anew.
+    /// Takes the log so far.
     pub fn take_log(&mut self) -> Vec<String> {
         core::mem::take(&mut self.log)
     }

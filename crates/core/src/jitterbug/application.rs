@@ -1,8 +1,8 @@
-//! What the application supplies: the first data, the next data, and how two become one.
+//! The application: it supplies the first data, the next data, and the merge of two data.
 //!
 //! An application runs in one of two places. A quick one answers [`Answer::Now`] inside the machine. A slow one
-//! answers [`Answer::Later`]: the machine then tells it with an event what is to be computed and waits for a
-//! command, and goes on answering everybody meanwhile, so that no slowness makes a second leader (JA-49).
+//! answers [`Answer::Later`]: the machine requests the computation with an event, and a command brings the result. The
+//! machine handles other messages meanwhile, so that a slow application does not cause a second leader (JA-49).
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -14,63 +14,63 @@ use super::message::{HostId, TokenId};
 use crate::common::caught;
 use crate::time::Wall;
 
-/// What the ring carries.
+/// An application of the ring.
 ///
-/// `merge` must be a join (JA-41): the same from either side, in any grouping, `merge(x, x) = x`, and the
-/// descendant where one side descends from the other; for it also runs when nothing was lost and only the token's id
-/// is new. [`check_merge`] tries an application on samples.
+/// `merge` must be a join (JA-41): commutative, associative and idempotent. If one side descends from the other, the
+/// result is the descendant. It also runs when nothing was lost and only the token's id is new. [`check_merge`] tries
+/// an application on samples.
 pub trait Application {
-    /// What a user may change in the data; it is done in the next tenure.
+    /// A change of the data by a user; it is made in the next tenure.
     type Change: Debug;
 
-    /// The node starts: who it is, and what [`Next::keep`] last made durable.
+    /// Starts with the host id of the node and the bytes that [`Next::keep`] last made durable.
     fn start(&mut self, host_id: HostId, kept: Option<&[u8]>);
 
     /// The data before any token came.
     fn initial(&mut self) -> Vec<u8>;
 
-    /// Whether received data is whole and meaningful. A token with other data is not taken.
+    /// Whether received data is complete and valid. A token with other data is not taken.
     fn accepts(&mut self, data: &[u8]) -> bool;
 
     /// The data of this tenure.
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next>;
 
-    /// Two lines of data as one.
+    /// The merge of two branches of data.
     fn merge(&mut self, own: &[u8], received: &[u8]) -> Answer<Vec<u8>>;
 
-    /// The result of the last `next` is in use, and what it wanted kept is durable. Returns the number up to which
-    /// changes are in the data now.
+    /// Confirms that the result of the last `next` is in use, and that its `keep` is durable. Returns the number of the
+    /// last change in the data.
     fn used(&mut self) -> u64 {
         0
     }
 
-    /// Whether two data say the same; if a merge says no more than what was received, no lines met.
+    /// Whether two data are equal in meaning. If a merge equals the received data, no branches met.
     fn same(&self, one: &[u8], other: &[u8]) -> bool {
         one == other
     }
 
-    /// Takes a change in; it is to be in the data from the next tenure on. Returns its number, which is above those of
-    /// all before it.
+    /// Takes a change, to be in the data from the next tenure on. Returns its number, which is above those of all
+    /// before it.
     ///
     /// # Errors
-    /// If it cannot be: says why.
+    /// The reason why the change is refused.
     fn change(&mut self, change: Self::Change) -> Result<u64, &'static str>;
 
-    /// Takes the change of this number back; it is in no data yet.
+    /// Withdraws the change of this number; it is in no data yet.
     fn withdraw(&mut self, _number: u64) {}
 
-    /// How often a host has led, by the data of the last tenure; `None` if the application does not count that. A candidate
-    /// whose count stays behind while the token is lost after it is left out of the round.
+    /// The number of tenures of a host in the last data; `None` if the application does not count them. A candidate is
+    /// left out of the round if its count does not grow and the token is lost after it.
     fn tenures_of(&self, _host: HostId) -> Option<u64> {
         None
     }
 
-    /// Whether values that this node passed on were gone when the token came back.
+    /// Whether values that this node passed on were missing when the token came back.
     fn drops_values(&self) -> bool {
         false
     }
 
-    /// This node has voters of exclusive turns: the data says so from the next tenure on (TU-31).
+    /// Declares that this node has voters of exclusive turns. The data says so from the next tenure on (TU-31).
     fn declare_voters(&mut self, _group: &str) {}
 
     /// The group of voters that the data names, if it names one.
@@ -78,47 +78,47 @@ pub trait Application {
         None
     }
 
-    /// The greatest fence that was seen.
+    /// The greatest fence seen.
     fn greatest_fence(&self) -> u64 {
         0
     }
 
-    /// What is to be kept for the next start, when the node ends in good order with this data.
+    /// The bytes to store for the next start, when the node stops in good order with this data.
     fn last_will(&self, data: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// An answer now, or later, or none.
+/// A result now, later, or never.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// Here it is.
+    /// The result.
     Now(T),
-    /// It is computed elsewhere: an event asks for it, a command brings it.
+    /// The application computes it outside: an event requests it, a command brings it.
     Later,
-    /// It cannot be computed: the data stays as it is (JA-41a).
+    /// It cannot be computed: the data stays unchanged (JA-41a).
     Failed(&'static str),
 }
 
-/// What a tenure makes of the data.
+/// The result of a tenure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// The data to pass on.
     pub data: Vec<u8>,
-    /// A number that grows along the line of the token, if the application has one.
+    /// A number that grows along the branch of the token, if the application has one.
     pub fence: Option<u64>,
-    /// What must be durable before any of this is used.
+    /// The bytes that must be durable before the result is used.
     pub keep: Option<Vec<u8>>,
 }
 
-/// What the application may know about a tenure that begins.
+/// The facts about a new tenure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TenureInfo {
     /// The node that leads.
     pub host_id: HostId,
     /// The token.
     pub token_id: TokenId,
-    /// If we made the token ourselves: from which id, and how old our data was then.
+    /// If this node made the token: its id before, and the age of its data then.
     pub restored: Option<Restored>,
-    /// The tokens that met in our hands since our last tenure: ours, theirs.
+    /// The tokens merged here since our last tenure: ours, theirs.
     pub merged: Vec<(TokenId, TokenId)>,
     /// The wall clock of this node.
     pub wall: Wall,
@@ -127,9 +127,9 @@ pub struct TenureInfo {
 /// A token made by a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// The id we had before.
+    /// The id before.
     pub from: TokenId,
-    /// How long our data had been as it was: so long others may have gone on without us knowing.
+    /// The age of our data: for this long other nodes may have held the token without our knowledge.
     #[serde(rename = "time_without_token_micros", serialize_with = "as_micros")]
     pub time_without_token: Duration,
 }
@@ -143,12 +143,12 @@ pub(super) fn guarded<T>(call: impl FnOnce() -> Answer<T>) -> Answer<T> {
     caught(call).unwrap_or(Answer::Failed("it panicked"))
 }
 
-/// An application elsewhere: everything is asked by an event and answered by a command.
+/// An application outside of the machine: every call is an event, answered by a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The data before any token came.
     pub initial: Vec<u8>,
-    /// Whether received data must be a whole [frame](super::frame).
+    /// Whether received data must be a complete [frame](super::frame).
     pub framed: bool,
 }
 
@@ -182,11 +182,11 @@ impl Application for Remote {
     }
 }
 
-/// Tries whether an application's merge is a join, on all pairs and triples of these samples, and on samples that
-/// descend from them by `next`.
+/// Checks that an application's merge is a join, on all pairs and triples of these samples, and on samples that descend
+/// from them by `next`.
 ///
 /// # Errors
-/// The law that does not hold, in words.
+/// The law that does not hold, as text.
 pub fn check_merge<A: Application>(
     application: &mut A,
     samples: &[Vec<u8>],

@@ -1,5 +1,5 @@
-//! The codec inside TP5: length, payload, CRC-32. A FIN alone does not prove that data is whole, for the kernel of a
-//! killed leader sends one too (JA-32).
+//! The codec inside TP5: length, payload, CRC-32. A FIN alone does not prove that data is complete, since the kernel of
+//! a killed leader sends one too (JA-32).
 //!
 //! | offset | length | content |
 //! |---|---|---|
@@ -21,7 +21,7 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     framed(payload.len(), |data| data.extend_from_slice(payload))
 }
 
-/// The frame around a payload of about so many bytes, which is written where it stays.
+/// The frame around a payload of about this many bytes, written in place.
 pub(super) fn framed(bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut data = Vec::with_capacity(bytes + FRAME_BYTES);
     data.extend_from_slice(&[0; 4]);
@@ -36,7 +36,7 @@ pub(super) fn framed(bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> 
 /// The payload of a frame that fills `data` exactly (JA-32a).
 ///
 /// # Errors
-/// If it doesn't, or if the payload is not what was framed.
+/// If it does not, or if the payload differs from what was framed.
 pub fn unframe(data: &[u8]) -> Result<&[u8], DecodeError> {
     let mut reader = Reader::new(data);
     let len = reader.u32()?;

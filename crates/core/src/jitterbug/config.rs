@@ -1,4 +1,4 @@
-//! What can be set, and what cannot be set together.
+//! The settings, and the combinations that are invalid.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,64 +7,64 @@ use super::draw::Draw;
 use super::message::HostId;
 use crate::time::micros;
 
-/// The longest `renew_timeout`: whoever waits longer does not notice that the token is gone.
+/// The longest `renew_timeout`: a longer one would not detect the loss of the token.
 const RENEW_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The announced address: datagrams go from it, streams are dialled from it, the list names it. One node per
-    /// address (JA-22, JA-51).
+    /// The announced address: the source of datagrams and streams, and the address in the list. One node per address
+    /// (JA-22, JA-51).
     pub addr: IpAddr,
     /// The port of all datagrams, the same in the whole ring.
     pub udp_port: u16,
-    /// The port of our listener; 0 takes any, and keeps it as long as the node lives.
+    /// The port of our listener; 0 takes any free one, and keeps it as long as the node runs.
     pub tcp_port: u16,
     /// Where a TR1 goes: broadcast addresses, or any others.
     pub broadcast: Vec<IpAddr>,
     /// Our host id; `None` takes the stored one, or draws and stores one.
     pub host_id: Option<HostId>,
-    /// How long a waiter waits for a message before it is an orphan. It is raised while the list is so long that a
+    /// How long a waiter waits for a message before it becomes an orphan. It is raised while the list is so long that a
     /// loop could take longer (JA-28b).
     pub renew_timeout: Duration,
     /// How long one attempt to pass the token may take in all.
     pub pass_timeout: Duration,
-    /// The time between two TR1, and between two rounds of a leader that nobody relieves.
+    /// The time between two TR1, and between two rounds of a leader whose token no candidate takes.
     pub tr_interval: Duration,
     /// How many TR1 a try sends.
     pub tr_count: u32,
-    /// A leader drops the token with probability 1 / (N · this): once in so many loops (J-30).
+    /// A leader drops the token with probability 1 / (N · this): about once in this many loops (J-30).
     pub loose_prob_base: f64,
-    /// How long a tenure lasts at least (JA-28a). Zero is as fast as the network goes, and then `loose_prob_base` must
-    /// grow to match.
+    /// The shortest tenure (JA-28a). Zero is as fast as the network allows; then `loose_prob_base` must grow to match.
     pub pace: Duration,
-    /// The number of nodes for which `renew_timeout` must leave room. With more it is raised by itself, so this need
-    /// not be the most there will be.
+    /// The number of nodes for which `renew_timeout` must be long enough. Longer lists raise the timeout, so this need
+    /// not be the maximum.
     pub nodes_expected: usize,
-    /// From where a restore draws its new id.
+    /// The ids from which a restore draws.
     pub draw: Draw,
-    /// Start a restore when somebody else with our id does and we too have waited for half of `renew_timeout`: so
-    /// restores overlap (JA-24 iv). It bends the document, so it is off.
+    /// Starts a restore when another node with our id does and we have waited for half of `renew_timeout`, so that
+    /// restores overlap (JA-24 iv). It deviates from the document, so it is off.
     pub restore_together: bool,
-    /// Ask for [`Config::grace`] before a token is made, and lose holds by pauses of [`Config::pause_max`] (TU-41, TU-42).
-    /// Without it a restore takes two tries, as in the document, and two nodes can hold at once. To compare.
+    /// Sends TR1 for [`Config::grace`] before a token is made, and ends holds after pauses of [`Config::pause_max`]
+    /// (TU-41, TU-42). Without it a restore takes two tries, as in the document, and two nodes can hold at once. For
+    /// comparison.
     pub is_patient: bool,
-    /// When a node is named (`Command::Ask`) that the list does not have, drop the token once, to find it and its ring. The
-    /// document knows nothing of names, and without this two rings meet at the next random drop.
+    /// When an address is named (`Command::Ask`) that is not in the list, drops the token once, to find that node and
+    /// its ring. The document has no such names; without this, two rings meet at the next random drop.
     pub seek_unlisted: bool,
-    /// How long the application may hold the token at most.
+    /// The longest hold.
     pub hold_max: Duration,
-    /// How long an application that computes elsewhere may take; then the token goes on without it.
+    /// The longest computation of an application outside of the machine; then the token continues without it.
     pub compute_max: Duration,
     /// The most nodes that wait to be added.
     pub add_set_max: usize,
-    /// The most streams that others may have open to us.
+    /// The most streams that others may have open to this node.
     pub streams_max: usize,
-    /// The most bytes of data, ours or received.
+    /// The most bytes of data, own or received.
     pub data_bytes_max: usize,
-    /// The most TR1 that are heard from one source in a second.
+    /// The most TR1 per second that are accepted from one source.
     pub tr1_per_second_max: u32,
-    /// If not empty, only these networks (address, bits) are heard.
+    /// If not empty, only messages from these networks (address, bits) are accepted.
     pub allow: Vec<(IpAddr, u8)>,
 }
 
@@ -75,8 +75,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For machines on one network. The token is dropped once in 400 loops, so that a ring of two has no token for
-    /// 3 % of the time and two rings of twenty find each other within minutes (JA-28b).
+    /// For machines on one network. The token is dropped once in 400 loops. So a ring of two has no token for 3 % of
+    /// the time, and two rings of twenty find each other within minutes (JA-28b).
     #[must_use]
     pub fn lan() -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Config {
         }
     }
 
-    /// For nodes on one machine: short timers, for there is no network to wait for.
+    /// For nodes on one machine: short timers, since there is no network delay.
     #[must_use]
     pub fn local() -> Self {
         Self {
@@ -125,7 +125,7 @@ impl Config {
         1.0 / (nodes.max(1) as f64 * self.loose_prob_base)
     }
 
-    /// How long a waiter waits when it knows of so many nodes: as configured, or as a loop needs.
+    /// How long a waiter waits in a list of this many nodes: the configured time, or longer if a loop needs it.
     #[must_use]
     pub fn renew_for(&self, nodes: usize) -> Duration {
         let loop_twice = self.pace.saturating_mul(u32::try_from(2 * nodes).unwrap_or(u32::MAX));
@@ -137,13 +137,13 @@ impl Config {
         self.pass_timeout.saturating_mul(3).saturating_add(self.restore_time())
     }
 
-    /// How long a restore takes that is granted.
+    /// The duration of a granted restore.
     #[must_use]
     pub fn restore_time(&self) -> Duration {
         self.tr_interval.saturating_mul(2 * self.tr_count.min(1000))
     }
 
-    /// How long a node of a ring asks for the token before it makes one (P in TU-41).
+    /// How long a node of a ring sends TR1 before it makes a token (P in TU-41).
     #[must_use]
     pub fn grace(&self) -> Duration {
         self.renew_timeout / 2
@@ -155,7 +155,7 @@ impl Config {
         if self.is_patient { self.grace() / 2 } else { self.renew_timeout }
     }
 
-    /// How often a leader checks whether its process was paused: a pause is measured that exactly.
+    /// How often a leader checks whether its process was paused: the resolution of a measured pause.
     pub(super) fn pause_check_interval(&self) -> Duration {
         self.renew_timeout / 32
     }
@@ -174,7 +174,7 @@ impl Config {
         Duration::from_secs(1) / self.tr1_per_second_max.max(1)
     }
 
-    /// Whether an address may talk to us.
+    /// Whether messages from an address are accepted.
     #[must_use]
     pub fn allows(&self, ip: IpAddr) -> bool {
         self.allow.is_empty() || self.allow.iter().any(|(net, bits)| in_network(ip, *net, *bits))
@@ -200,7 +200,7 @@ impl Config {
         if self.tr_count == 0 || self.tr_count > 1000 {
             return Err(ConfigError::TrCount { tr_count: self.tr_count });
         }
-        // Not a number is not above 1 either.
+        // NaN is not above 1 either.
         if self.loose_prob_base.partial_cmp(&1.0) != Some(core::cmp::Ordering::Greater) {
             return Err(ConfigError::Base { base: self.loose_prob_base });
         }
@@ -231,7 +231,7 @@ impl Config {
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// Others could not reach us there.
+    /// Other nodes could not reach this address.
     #[error(
         "token.addr is {addr}: give an address at which the others reach this node, not a wildcard, multicast or link-local one"
     )]
@@ -239,13 +239,13 @@ pub enum ConfigError {
         /// As configured.
         addr: IpAddr,
     },
-    /// The ring shares one known port.
+    /// The ring needs one known port.
     #[error("token.udp_port is 0: all nodes of a ring use one port, such as 30041")]
     UdpPort,
-    /// 0 cannot be told from its negative.
+    /// 0 equals its negative.
     #[error("token.host_id is 0: give one from 1 to 2147483647, or none")]
     HostId,
-    /// A timer without time.
+    /// A zero timer.
     #[error("token.tr_interval or token.pass_timeout is zero: give it a duration such as \"200ms\"")]
     ZeroInterval,
     /// No try, or an endless one.
@@ -260,35 +260,35 @@ pub enum ConfigError {
         /// As configured.
         base: f64,
     },
-    /// Two dead candidates would make everybody an orphan.
+    /// Two dead candidates would make every waiter an orphan.
     #[error(
         "token.renew_timeout is {renew_timeout:?}: it must be at least {least:?}, three times token.pass_timeout and a whole restore"
     )]
     Renew {
         /// As configured.
         renew_timeout: Duration,
-        /// What it must be at least.
+        /// The least value.
         least: Duration,
     },
-    /// A healthy loop would take longer than anybody waits.
+    /// A healthy loop would take longer than a waiter waits.
     #[error(
         "token.renew_timeout is {renew_timeout:?}: a ring of {nodes} nodes needs at least {least:?}, twice a loop; raise it, or lower token.pace"
     )]
     Loop {
         /// As configured.
         renew_timeout: Duration,
-        /// What it must be at least.
+        /// The least value.
         least: Duration,
-        /// For how many nodes.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// Nobody would ever notice that the token is gone.
+    /// No node would detect the loss of the token.
     #[error("token.renew_timeout is {renew_timeout:?}: give it at most 24h")]
     RenewMax {
         /// As configured.
         renew_timeout: Duration,
     },
-    /// Nobody else would be asked.
+    /// TR1 would reach no other node.
     #[error(
         "token.broadcast names {ip}: give the broadcast address of the network, or addresses of other nodes"
     )]
@@ -296,7 +296,7 @@ pub enum ConfigError {
         /// As configured.
         ip: IpAddr,
     },
-    /// A limit under which nothing can happen.
+    /// A limit of zero.
     #[error("a limit of token (data_bytes_max, add_set_max, streams_max) is zero: give it at least 1")]
     ZeroLimit,
 }

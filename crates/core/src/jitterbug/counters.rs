@@ -1,7 +1,7 @@
-//! What a node of the ring counts, by the names under which metrics show it.
+//! The counters of a node of the ring, by their names in the metrics.
 
 crate::counters! {
-    /// What a node of the token ring counts.
+    /// The counters of a node of the token ring.
     pub struct Counters {
         /// Tenures begun.
         tenures,
@@ -19,7 +19,7 @@ crate::counters! {
         random_drops,
         /// Tokens dropped because this process was paused.
         stalls,
-        /// Tokens dropped to look for nodes that were named and are not in the list.
+        /// Tokens dropped to find named addresses that are not in the list.
         unlisted_sought,
         /// Tokens made here and dropped because their fence could not be made durable.
         unsaved_drops,
@@ -27,23 +27,23 @@ crate::counters! {
         merges,
         /// Merges of two branches.
         branches_merged,
-        /// Tokens that met a leader and became one with its own.
+        /// Tokens that arrived at a leader and were merged with its own.
         tokens_coalesced,
         /// Tenures lengthened because the ring has a second token.
         duplicates_awaited,
-        /// Whole tokens given up because ours was on its way out.
+        /// Complete tokens discarded because the own one was being passed.
         tokens_discarded,
         /// Offers refused while a pass was under way.
         offers_refused,
-        /// Datagrams and streams that were no message of ours.
+        /// Datagrams and streams that could not be decoded.
         malformed,
-        /// Datagrams and streams refused: not allowed, too many, or not now.
+        /// Datagrams and streams refused: not allowed, too many, or in a state that does not accept them.
         refused,
-        /// Answers that came when nothing was asked.
+        /// TR2 that answer no TR1 under way.
         answers_unasked,
         /// Own datagrams that came back.
         echoes,
-        /// Streams of others that ran out of time.
+        /// Streams of others that timed out.
         streams_expired,
         /// Nodes not remembered because the add-set was full.
         add_set_full,

@@ -1,4 +1,4 @@
-//! The document in the shipped application's data: counts, values, edges, and what others put there.
+//! The document in the shipped application's data: counts, values, edges, and fields of other applications.
 //!
 //! ```json
 //! {"counts": {"17": 4, "99": 3}, "values": {"door": {"fence": 7, "host": 17, "value": "open"}}, "edges": []}
@@ -19,24 +19,24 @@ use super::graph::{Edge, unite};
 use super::raw::Raw;
 use crate::wire::DecodeError;
 
-/// The greatest count: what every reader of JSON can hold exactly.
+/// The greatest count: every reader of JSON holds it exactly.
 const COUNT_MAX: u64 = (1 << 53) - 1;
-/// The most values, those that were unset included; of more, the newest stay.
+/// The most values, unset ones included; beyond that the newest stay.
 pub const VALUES_MAX: usize = 256;
 
-/// A value that a user set, and when: the last writer wins, by fence and then host.
+/// A value that a user set, with its stamp: the last writer wins, by fence and then host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamped {
     /// The fence of the tenure in which it was set.
     pub fence: u64,
     /// The node that set it.
     pub host: u32,
-    /// The value; `null` once it was unset: that must be known to beat what was there before.
+    /// The value; `null` once it was unset: the unset must be stored to win over earlier values.
     pub value: Raw,
 }
 
 impl Stamped {
-    /// What decides between two writers.
+    /// The stamp that decides between two writers.
     fn stamp(&self) -> (u64, u32, &str) {
         (self.fence, self.host, self.value.text())
     }
@@ -45,15 +45,15 @@ impl Stamped {
 /// The data of the shipped application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
-    /// Per host, how often it has led.
+    /// The number of tenures of each host.
     pub counts: BTreeMap<String, u64>,
-    /// What users set and unset.
+    /// Values that users set and unset.
     pub values: BTreeMap<String, Stamped>,
-    /// Where lines of the token split and met.
+    /// The edges where branches of the token split and merged.
     pub edges: Vec<Edge>,
     /// The group of the voters of exclusive turns, if a node of the ring has voters (TU-31).
     pub turns: Option<String>,
-    /// Fields of others, kept as they are.
+    /// Fields of other applications, kept unchanged.
     pub rest: BTreeMap<String, Raw>,
 }
 
@@ -78,7 +78,7 @@ impl Document {
     /// Reads framed data.
     ///
     /// # Errors
-    /// If the frame is not whole, its payload no JSON object, or a count no count.
+    /// If the frame is incomplete, its payload is no JSON object, or a count is invalid.
     pub fn from_data(data: &[u8]) -> Result<Self, DecodeError> {
         Self::from_json(unframe(data)?)
     }
@@ -86,7 +86,7 @@ impl Document {
     /// Reads JSON without a frame.
     ///
     /// # Errors
-    /// If it is no object, or a count no count.
+    /// If it is no object, or a count is invalid.
     pub fn from_json(json: &[u8]) -> Result<Self, DecodeError> {
         let mut document: Self = serde_json::from_slice(json).map_err(|_| DecodeError::Field("json"))?;
         if document.counts.values().any(|&count| count > COUNT_MAX) {
@@ -108,7 +108,7 @@ impl Document {
     /// As framed data.
     #[must_use]
     pub fn to_data(&self) -> Vec<u8> {
-        // A guess that is seldom too small: growing would copy it.
+        // An estimate that is seldom too small: growing would copy the bytes.
         let bytes = 64 + 24 * self.counts.len() + 96 * self.edges.len() + 128 * self.values.len();
         framed(bytes, |json| self.write(json))
     }
@@ -124,7 +124,7 @@ impl Document {
         if self.rest.is_empty() {
             return write(json, own);
         }
-        // A field of ours that is there beside one of the same name that was not is the one that counts.
+        // If one of our fields also came with a foreign content, ours is written.
         let rest = self.rest.iter().map(|(name, raw)| (name.as_str(), Field::Other(raw)));
         let all: BTreeMap<&str, Field<'_>> = rest.chain(own).collect();
         write(json, all.into_iter());
@@ -142,16 +142,16 @@ impl Document {
         *count = count.saturating_add(by).min(COUNT_MAX);
     }
 
-    /// Sets or unsets a value in a tenure: it is the last writer, so it wins over whatever is there.
+    /// Sets or unsets a value in a tenure, as the last writer.
     pub fn set(&mut self, key: String, fence: u64, host: u32, value: Raw) {
-        // Nobody has a higher number than a tenure, unless it was forged.
+        // Only a forged number is above that of the current tenure.
         let above = self.values.get(&key).map_or(0, |old| old.fence.saturating_add(1));
         self.values.remove(&key);
         self.put(key, Stamped { fence: fence.max(above), host, value });
         self.bound_values();
     }
 
-    /// What is set now, without what was unset.
+    /// The values that are set now, without unset ones.
     pub fn set_values(&self) -> impl Iterator<Item = (&str, &Stamped)> {
         self.values
             .iter()
@@ -159,7 +159,7 @@ impl Document {
             .map(|(key, stamped)| (key.as_str(), stamped))
     }
 
-    /// Both as one: the greater of each count, the newer of each value, all edges.
+    /// The merge of both: the greater of each count, the newer of each value, all edges.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let mut merged = self.clone();
@@ -172,21 +172,21 @@ impl Document {
         }
         merged.bound_values();
         merged.edges = unite(&self.edges, &other.edges);
-        // Two groups at once are an operator's mistake; either says that weak turns must wait.
+        // Two groups at once are an operator's mistake; either of them rules out weak turns.
         merged.turns = self.turns.clone().max(other.turns.clone());
         merged.rest = self.merge_rest(other);
         merged
     }
 
-    /// Whether every count here is at least what it is there: then this may descend from that.
+    /// Whether every count here is at least that of the other: then this may descend from it.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         other.counts.iter().all(|(host, count)| self.counts.get(host).is_some_and(|own| own >= count))
     }
 
-    /// Fields of others, as one unit: they may depend on each other, so those of one side are kept and none of the other.
-    /// The descendant's are, if there is one and it has any; else those whose text is greater, so that both sides choose the
-    /// same.
+    /// Merges fields of other applications as one unit, since they may depend on each other: those of one side are
+    /// kept. If one side descends from the other, its fields win; otherwise those whose text is greater. So both sides
+    /// choose the same. An empty side never wins.
     fn merge_rest(&self, other: &Self) -> BTreeMap<String, Raw> {
         let text = |rest: &BTreeMap<String, Raw>| -> Vec<(String, String)> {
             rest.iter().map(|(name, raw)| (name.clone(), raw.text().to_owned())).collect()
@@ -209,7 +209,7 @@ impl Document {
         self.values.len() < VALUES_MAX && earlier.values.iter().any(lost)
     }
 
-    /// A field of our name: kept as it is, unless it is ours. Of a name that is there twice the last counts.
+    /// Keeps a field with one of our names but foreign content. If a name is there twice, the last field counts.
     fn keep_unless(&mut self, ours: bool, name: &str, raw: &RawValue) {
         if ours {
             self.rest.remove(name);
@@ -224,8 +224,8 @@ impl Document {
         }
     }
 
-    /// Values that were unset count like others here. If they had a limit of their own, one that went would let an older
-    /// value, which another line still has, come back to life at the next merge.
+    /// Unset values count towards the limit. With a limit of their own, a dropped one would let an older value of
+    /// another branch return at the next merge.
     fn bound_values(&mut self) {
         if self.values.len() <= VALUES_MAX {
             return;
@@ -275,7 +275,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// In one go: this is done in every tenure.
+/// In one pass: it runs in every tenure.
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Fields;
@@ -291,7 +291,7 @@ impl<'de> Deserialize<'de> for Document {
                 while let Some(name) = map.next_key()? {
                     match name {
                         Name::Counts => document.counts = map.next_value()?,
-                        // Somebody else may use our names for something else; then it is theirs.
+                        // Another application may use our names for its own fields; they are kept unchanged.
                         Name::Values => {
                             let raw: &RawValue = map.next_value()?;
                             let values: Option<BTreeMap<String, Stamped>> = read(raw);
@@ -339,6 +339,6 @@ fn write<'a>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'a str, Field<'a
         json.push(b':');
         serde_json::to_writer(&mut *json, &field).expect("its keys are texts");
     }
-    // Counts are always there, so it was opened.
+    // Counts are always written, so the object was opened.
     json.push(b'}');
 }

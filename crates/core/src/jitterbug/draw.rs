@@ -3,16 +3,16 @@
 use super::message::TokenId;
 use crate::rng::Rng;
 
-/// From where a new id is drawn when the first try was granted.
+/// The ids from which a new id is drawn after the first try was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
     /// From those that beat the id of the first try, while enough of them are left (JA-24b).
     Better,
-    /// From all, as the document's appendix imagines it. To compare.
+    /// From all ids, as in the document's appendix. For comparison.
     Any,
 }
 
-/// The least number of ids that are enough to draw from: two that restore together must not draw the same.
+/// The least number of ids to draw from: two concurrent restores must not draw the same.
 const ENOUGH: u32 = 1 << 16;
 /// The part of the better ids that is drawn from, so that they last for hundreds of restores instead of thirty.
 const PART: u32 = 64;

@@ -1,10 +1,11 @@
-//! The election of a leader among orphans (token_restore): how an orphan finds out whether it may make a token, and what
-//! every node answers to one that asks.
+//! The election of a leader among orphans (token_restore): an orphan's tries to make a token, and the answers of other
+//! nodes.
 //!
-//! Two tries. The first asks with the own id; if nobody objects, a new id is drawn and the second try asks with
-//! that. A node of a ring makes the first try again and again for `Config::grace`, so that a holder whose process was
-//! paused has lost its hold before another token is made (TU-41). An answer objects if it is greater as a signed number: every holder's is, and that of a node with a better id.
-//! A try ends Granted, Denied, or Aborted by the arrival of a token (JA-14); the machine drops the election then.
+//! An election has two tries. The first sends TR1 with the own id. If it is granted, a new id is drawn for the second.
+//! A node of a ring repeats the first try for `Config::grace`. So a holder whose process was paused has lost its hold
+//! before another token is made (TU-41). An answer denies the try if it is greater as a signed number: that of a holder
+//! is, and that of a node with a better id. A try ends Granted, Denied, or Aborted by the arrival of a token (JA-14);
+//! the machine then drops the election.
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -48,9 +49,9 @@ pub(super) struct Election {
     sent: u32,
     due: Instant,
     denied: bool,
-    /// How often the first try is still made (TU-41).
+    /// How many more times the first try is made (TU-41).
     tries_left: u32,
-    /// How often it is made after a pause of this process.
+    /// How many times it is made after a pause of this process.
     tries_after_pause: u32,
 }
 
@@ -69,12 +70,12 @@ impl Election {
         }
     }
 
-    /// Goes on as far as it is due.
+    /// Advances as far as timers allow.
     pub(super) fn advance<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>) -> Option<Transition> {
         let config = cx.lower.env.config();
         let (interval, count, pause_max) = (config.tr_interval, config.tr_count, config.pause_max());
         if cx.now.mono.since(self.due) > pause_max / 2 {
-            // Nobody knows what happened meanwhile: all of it is asked again.
+            // The state of the ring after a pause is unknown: all tries start again.
             let tries = self.tries_after_pause;
             *self = Self { origin: self.origin, ..Self::new(self.tried, cx.now.mono, tries, tries) };
         }
@@ -97,7 +98,7 @@ impl Election {
         }
     }
 
-    /// A TR2 came.
+    /// Handles a TR2.
     pub(super) fn on_tr2<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -128,8 +129,8 @@ impl Election {
         *self = Self { attempt: Attempt::Second, origin: self.origin, ..Self::new(id, now, 1, again) };
     }
 
-    /// The step that is due. Every step is one interval after the one before really was, so that a process that was paused
-    /// does not decide before it could hear an answer.
+    /// The step that is due. Each step follows one interval after the actual time of the one before. So a process that
+    /// was paused does not decide before it could receive an answer.
     fn step(&mut self, now: Instant, interval: Duration, count: u32) -> Option<Step> {
         if self.due > now {
             return None;
@@ -143,7 +144,8 @@ impl Election {
     }
 }
 
-/// A TR1 came (J-49 … J-53); `own` is our id with the sign of our role, `is_ring_port` whether it came from the ring's port.
+/// Handles a TR1 (J-49 … J-53). `own` is our id with the sign of our role; `is_ring_port` is whether it came from the
+/// ring's port.
 pub(super) fn on_tr1<A: Application>(
     cx: &mut Cx<'_, '_, A>,
     own: SignedId,
@@ -167,7 +169,7 @@ pub(super) fn on_tr1<A: Application>(
         return Err(Refusal::Reject("too many requests from there"));
     }
     if asker.host_id == env.host_id() {
-        // JA-18: a clone is reported and answered, but there is no room for it in the list.
+        // JA-18: a clone is reported and answered, but the list has no place for it.
         if let Some(conflict) = ring.report_conflict(asker.addr) {
             cx.out.event(conflict);
         }
@@ -186,7 +188,7 @@ pub(super) fn on_tr1<A: Application>(
 /// The sender of a TR1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
-    /// Our own broadcast came back.
+    /// This node: its own broadcast came back.
     Ourselves,
     /// Another node.
     Other,

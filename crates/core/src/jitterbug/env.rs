@@ -9,7 +9,7 @@ use super::message::{HostId, NodeEntry};
 use crate::rng::Rng;
 use crate::tag::{OpId, StreamId};
 
-/// See the module.
+/// The environment of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Env {
     config: Config,
@@ -20,11 +20,11 @@ pub(super) struct Env {
     ops: u64,
     asks: u64,
     counters: Counters,
-    /// The sources of tokens with data that the application cannot read, and how many came: to be shown, like counters.
+    /// The sources of tokens with data that the application cannot read, and their number; shown like counters.
     refused_tokens: BTreeMap<IpAddr, u64>,
 }
 
-/// The most sources of refused tokens that are told apart.
+/// The most sources of refused tokens that are counted separately.
 const REFUSED_SOURCES_MAX: usize = 16;
 
 impl Env {
@@ -54,12 +54,12 @@ impl Env {
         &mut self.rng
     }
 
-    /// The counters, to be raised.
+    /// The counters, to increment.
     pub(super) fn count(&mut self) -> &mut Counters {
         &mut self.counters
     }
 
-    /// Counts a token whose data the application cannot read; whether it is to be reported: the first of a source, the
+    /// Counts a token whose data the application cannot read. Returns whether to report it: the first of a source, the
     /// second, the fourth and so on.
     pub(super) fn refused_token(&mut self, from: IpAddr) -> bool {
         if self.refused_tokens.len() >= REFUSED_SOURCES_MAX && !self.refused_tokens.contains_key(&from) {
@@ -70,7 +70,7 @@ impl Env {
         count.is_power_of_two()
     }
 
-    /// Forgets what was counted.
+    /// Resets all counters.
     pub(super) fn reset_counters(&mut self) {
         self.counters = Counters::default();
         self.refused_tokens.clear();
@@ -86,7 +86,7 @@ impl Env {
         OpId::new(self.ops)
     }
 
-    /// The number of the next question to an application elsewhere.
+    /// The number of the next request to an application outside of the machine.
     pub(super) fn next_ask(&mut self) -> u64 {
         self.asks += 1;
         self.asks
@@ -109,7 +109,7 @@ impl Env {
         NodeEntry::new(self.host_id, self.config.addr.to_canonical(), self.tcp_port)
     }
 
-    /// The sources of refused tokens, with how many came.
+    /// The sources of refused tokens, and the number of each.
     pub(super) fn refused_tokens(&self) -> impl Iterator<Item = (IpAddr, u64)> + '_ {
         self.refused_tokens.iter().map(|(from, count)| (*from, *count))
     }

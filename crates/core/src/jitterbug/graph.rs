@@ -1,9 +1,8 @@
-//! The graph of token generations: every restore is a place where a line may have split, every merge one where two
-//! lines became one (J-9).
+//! The graph of token generations: at a restore a branch may have split off, at a merge two branches became one (J-9).
 //!
-//! It has no place on the wire (J-9a). Each node keeps a bounded log of what it saw itself, and the shipped application
-//! carries a bounded set of edges inside its data. Token ids return (a ring whose halves merge may go on under either
-//! id), so an edge also has the fence at which it happened: sorted by fence, the graph has no cycles.
+//! The graph has no message on the wire (J-9a). Each node keeps a bounded log of what it saw, and the shipped
+//! application carries a bounded set of edges in its data. A token id may return, since merged halves may continue
+//! under either id. So an edge also has its fence: sorted by fence, the graph has no cycles.
 
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,13 +13,13 @@ use super::DropReason;
 use super::message::{HostId, TokenId};
 use crate::time::Wall;
 
-/// What made an edge.
+/// The kinds of edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgeKind {
-    /// A node made the token `to`, its data being of the line `from`.
+    /// A node made the token `to` from data of the branch `from`.
     Restore,
-    /// Data of the line `from` went into the token `to`.
+    /// Data of the branch `from` was merged into the token `to`.
     Merge,
 }
 
@@ -31,18 +30,18 @@ pub struct Edge {
     pub fence: u64,
     /// The node that recorded it.
     pub host: u32,
-    /// What happened.
+    /// The kind.
     pub kind: EdgeKind,
-    /// The id of the line that was.
+    /// The id of the branch before.
     pub from: u32,
-    /// The id of the line that is.
+    /// The id of the branch after.
     pub to: u32,
 }
 
 /// The most edges that travel in the data.
 pub const EDGES_MAX: usize = 64;
 
-/// The newest of two sets of edges: the same from both sides and in any grouping.
+/// The newest edges of two sets: commutative and associative.
 #[must_use]
 pub fn unite(one: &[Edge], other: &[Edge]) -> Vec<Edge> {
     let mut edges: Vec<Edge> = one.iter().chain(other).copied().collect();
@@ -63,7 +62,7 @@ pub fn to_text(edges: &[Edge]) -> String {
     text
 }
 
-/// The graph in the language of Graphviz. A vertex is a generation: a token id from one edge into it to the next.
+/// The graph in the Graphviz language. A vertex is a generation: a token id from one incoming edge to the next.
 #[must_use]
 pub fn to_dot(edges: &[Edge]) -> String {
     let mut sorted = edges.to_vec();
@@ -97,53 +96,53 @@ fn verb(kind: EdgeKind) -> &'static str {
     }
 }
 
-/// Something this node saw happen to the token.
+/// A token event that this node saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// When, by the clock on the wall.
+    /// Its wall-clock time.
     pub wall: Wall,
-    /// What.
+    /// The event.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What can happen to a token in a node's hands.
+/// The events of a token at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum What {
-    /// We made it.
+    /// This node made it.
     Restored {
-        /// The id we had.
+        /// The id before.
         from: TokenId,
-        /// The id it has.
+        /// Its id.
         to: TokenId,
     },
-    /// Two lines met here.
+    /// Two branches met here.
     Merged {
-        /// Ours.
+        /// The own token.
         own: TokenId,
-        /// The one received, whose id stays.
+        /// The received token, whose id stays.
         received: TokenId,
     },
-    /// We gave it up.
+    /// This node dropped it.
     Dropped {
-        /// Which.
+        /// The token.
         token_id: TokenId,
-        /// Why.
+        /// The reason.
         reason: DropReason,
     },
-    /// It came from another line that knew all we knew.
+    /// It came from another branch, which had all data of this node.
     Adopted {
-        /// Ours before.
+        /// The own token before.
         own: TokenId,
-        /// The one received.
+        /// The received token.
         received: TokenId,
     },
-    /// A node took it from us for the first time under this id.
+    /// A node took it from this one for the first time under this id.
     Passed {
-        /// Which.
+        /// The token.
         token_id: TokenId,
-        /// To whom.
+        /// The receiver.
         to: HostId,
     },
 }
@@ -151,7 +150,7 @@ pub enum What {
 /// The most entries a node keeps of its own.
 const ENTRIES_MAX: usize = 256;
 
-/// What this node saw itself, the newest entries.
+/// The log of this node: its newest entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Log {
     entries: VecDeque<Entry>,

@@ -1,5 +1,4 @@
-//! Holds: the application asks that the token stay while it works. The token is held once per tenure, in the order of the
-//! requests.
+//! Holds: the application keeps the token while it works. There is one hold per tenure, in the order of the requests.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,7 +11,7 @@ use crate::time::Instant;
 /// The most holds that may wait.
 const WAITING_MAX: usize = 64;
 
-/// The shortest hold: one without any length would be over before anybody could be told that it is there.
+/// The shortest hold: one of length zero would be over before its client got the reply.
 const LIMIT_LEAST: Duration = Duration::from_micros(1);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// Puts a wish at the end; false if too many wait.
+    /// Queues a request; false if too many wait.
     pub(super) fn ask(&mut self, asked: Asked) -> bool {
         if self.waiting.len() >= WAITING_MAX {
             return false;
@@ -32,7 +31,7 @@ impl Holds {
         true
     }
 
-    /// A tenure with this fence is there: the first wish is granted.
+    /// Grants the first request, in a tenure with this fence.
     pub(super) fn grant(&mut self, now: Instant, fence: u64) -> Option<Hold> {
         let asked = self.waiting.pop_front()?;
         let hold =
@@ -42,14 +41,14 @@ impl Holds {
         Some(hold)
     }
 
-    /// The request that was made under this key, in force or waiting.
+    /// The request with this key, in force or waiting.
     pub(super) fn request_of(&self, key: u64) -> Option<RequestId> {
         let active = self.active.filter(|hold| hold.key == Some(key)).map(|hold| hold.request);
         let waiting = || self.waiting.iter().find(|asked| asked.key == Some(key)).map(|asked| asked.request);
         active.or_else(waiting)
     }
 
-    /// Ends the hold that was asked for as `request`; it may also still wait.
+    /// Ends the hold of `request`, in force or waiting.
     pub(super) fn release(&mut self, request: RequestId) -> Released {
         if let Some(hold) = self.active.take_if(|hold| hold.request == request) {
             return Released::Active(hold);
@@ -63,7 +62,7 @@ impl Holds {
         }
     }
 
-    /// Ends the hold in force: the event, if there was one.
+    /// Ends the hold in force. Returns the event, if there was one.
     pub(super) fn lose(&mut self, reason: LostReason) -> Option<Event> {
         let hold = self.active.take()?;
         Some(Event::TokenLost { hold: hold.request, fence: hold.fence, reason })
@@ -75,12 +74,12 @@ impl Holds {
         self.lose(LostReason::Limit)
     }
 
-    /// Ends the wait of everybody.
+    /// Takes all waiting requests.
     pub(super) fn take_waiting(&mut self) -> VecDeque<Asked> {
         core::mem::take(&mut self.waiting)
     }
 
-    /// Whether this is the number of the last hold: no other may get it.
+    /// Whether the last hold had this fence: no other hold may get it.
     pub(super) fn used(&self, fence: Option<u64>) -> bool {
         self.last_fence == fence
     }
@@ -90,7 +89,7 @@ impl Holds {
     }
 }
 
-/// What a release found.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Released {
     Active(Hold),

@@ -3,21 +3,21 @@
 //! # The fence
 //!
 //! The fence of a tenure is the sum of all counts after the holder raised its own. Along one branch of the token it
-//! strictly grows: every holder adds at least one, and a merge takes the greater of each count. Two things could
-//! break that, and each has its remedy:
+//! strictly grows: every holder adds at least one, and a merge takes the greater of each count. Two cases could break
+//! that:
 //!
-//! - *A holder dies with a number it had taken but not passed on.* The node that restores the token does not know that
-//!   number. So it raises the count of host 0, which no node has, by more than could have been taken since it last had the
-//!   token, and to the wall clock in microseconds. A pass needs a TCP connection and two round trips; [`MICROS_PER_TENURE`]
-//!   is less than that takes anywhere.
-//! - *A holder restarts and forgets what it took.* So before a number is used, a bound above it is durable; a restart
-//!   begins at the bound. The bound runs [`RESERVE`] ahead, so that few tenures wait for the disk.
+//! - *A holder dies with a fence that it used but did not pass on.* The node that restores the token does not know that
+//!   fence. So it raises the count of host 0, which no node has. It adds more than could have been used since it last
+//!   had the token, and goes at least to the wall clock in microseconds. A pass needs a TCP connection and two round
+//!   trips, which take longer than [`MICROS_PER_TENURE`] on any network.
+//! - *A holder restarts and forgets the fences it used.* So a bound above a fence is durable before the fence is used,
+//!   and a restart begins at the bound. The bound is [`RESERVE`] ahead, so that few tenures wait for the disk.
 //!
-//! The jump is a count like any other, so a peer that knows nothing of fences carries it faithfully. A peer that drops
-//! `values` and `edges` loses them for the branch; nothing can be done about that.
+//! The jump is a count like any other, so a peer that knows nothing of fences carries it unchanged. A peer that drops
+//! `values` and `edges` loses them for the branch; nothing can prevent that.
 //!
-//! Across a partition there are two branches. Fences of the one that was made later are higher, as far as clocks agree, but
-//! a holder on the other side may be at work at the same time. A node grants no hold at or below any fence it has seen.
+//! During a partition there are two branches. Fences of the later branch are higher, as far as clocks agree, but a
+//! holder on the other side may work at the same time. A node grants no hold at or below any fence it has seen.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,25 +30,24 @@ use super::message::HostId;
 use super::raw::{DEPTH_MAX, Raw};
 use crate::time::Wall;
 
-/// How far the durable bound runs ahead of the fences in use.
+/// How far the durable bound is ahead of the fences in use.
 pub const RESERVE: u64 = 1 << 16;
 /// A tenure takes longer than this on any network.
 pub const MICROS_PER_TENURE: u64 = 16;
-/// The host that is nobody: its count holds the jumps.
+/// The host that no node has: its count holds the jumps.
 pub const JUMP_HOST: u32 = 0;
 
 /// The longest name of a value.
 pub const KEY_BYTES_MAX: usize = 128;
 /// The longest value, as JSON.
 pub const VALUE_BYTES_MAX: usize = 4096;
-/// Who knows of no number and was time_without_token for no longer than this has just started. Who was for longer may have waited for a
-/// first holder that took numbers and told nobody.
+/// A node that has no fence and had no token for at most this time has just started. After a longer time, a first
+/// holder may have used fences and failed before it passed the token.
 const FIRST_RESTORE: core::time::Duration = core::time::Duration::from_millis(1500);
 /// The latest wall clock that a fence is raised to: far below what a count can hold.
 const WALL_MAX: u64 = 1 << 52;
 const CHANGES_MAX: usize = 64;
-/// Data up to this length is remembered with what was read in it, for it is asked about twice: whether it is good, and what
-/// follows it.
+/// Data up to this length is cached with its decoded document, since it is needed twice: for `accepts` and for `next`.
 const READ_BYTES_MAX: usize = 64 * 1024;
 
 /// A value to be set in the next tenure.
@@ -56,15 +55,15 @@ const READ_BYTES_MAX: usize = 64 * 1024;
 pub struct Set {
     /// Its name.
     pub key: String,
-    /// What it is from then on; `null` unsets it.
+    /// Its new content; `null` unsets it.
     pub value: Raw,
 }
 
 impl Set {
-    /// Whether it can travel.
+    /// Checks that it can be sent.
     ///
     /// # Errors
-    /// If it cannot: says why.
+    /// The reason why it cannot.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.key.is_empty() || self.key.len() > KEY_BYTES_MAX {
             return Err("a key has from 1 to 128 bytes");
@@ -92,26 +91,26 @@ pub struct Ledger {
     start: Document,
     /// Fences up to here are durable.
     reserved: u64,
-    /// They will be up to here once the last `next` is in use.
+    /// The bound that will be durable once the last `next` is in use.
     promised: Option<u64>,
-    /// What users want changed, by number.
+    /// The changes that users requested, by number.
     changes: VecDeque<(u64, Set)>,
     /// How many of the changes are in the last `next`.
     applied: usize,
-    /// The number of the last change taken in, and of the last that is in the data.
+    /// The number of the last change taken, and of the last one in the data.
     asked: u64,
     done: u64,
-    /// What was read last, and the document in it.
+    /// The data read last, and its document.
     read: Option<(Vec<u8>, Document)>,
     /// The document of the last tenure, as it was passed on.
     last: Document,
     heard: Heard,
 }
 
-/// What documents said that came.
+/// Facts from received documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Heard {
-    /// The highest fence in any of them, or of any tenure of ours.
+    /// The highest fence in any of them, or of any own tenure.
     fence: u64,
     drops_values: bool,
     /// The group of this node's own voters (TU-31).
@@ -120,7 +119,7 @@ struct Heard {
     voters: Option<String>,
 }
 
-/// What is kept on disk.
+/// The stored record.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     reserved: u64,
@@ -128,7 +127,7 @@ struct Kept {
 }
 
 impl Ledger {
-    /// One that has seen nothing.
+    /// An application that has seen nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -138,7 +137,7 @@ impl Ledger {
         serde_json::to_vec(&Kept { reserved, data: document.to_json() }).unwrap_or_default()
     }
 
-    /// The document in data, which may be what was read last.
+    /// The document of these data, from the cache if possible.
     fn document(&mut self, data: &[u8]) -> Option<Document> {
         match self.read.take() {
             Some((read, document)) if read == data => Some(document),
@@ -146,8 +145,9 @@ impl Ledger {
         }
     }
 
-    /// By how much a restore raises the sum: above every fence that can have been taken without this node, and to the wall
-    /// clock in microseconds (TU-43). An older branch adds one per tenure, so it stays below, as far as clocks agree.
+    /// By how much a restore raises the sum. The result is above every fence that can have been used without this node,
+    /// and at least the wall clock in microseconds (TU-43). An older branch adds one per tenure, so it stays below, as
+    /// far as clocks agree.
     fn jump(document: &Document, time_without_token: core::time::Duration, wall: Wall) -> u64 {
         let sum = document.sum();
         let is_first = sum == 0 && time_without_token <= FIRST_RESTORE;
@@ -180,9 +180,9 @@ impl Application for Ledger {
         let Some(kept) = kept else { return };
         let document = Document::from_json(kept.data.text().as_bytes()).unwrap_or_default();
         self.start = document;
-        // Voters are declared anew in every life: a ring whose nodes all stopped may start without them.
+        // Voters are declared again after every restart: a ring whose nodes all stopped may start without them.
         self.start.turns = None;
-        // Whatever we took before is below the bound; from here on everything is above it.
+        // All fences used before are below the bound; all later ones are above it.
         self.start.raise(JUMP_HOST, kept.reserved.saturating_sub(self.start.sum()));
         self.reserved = kept.reserved;
         self.heard.fence = kept.reserved;
@@ -221,7 +221,7 @@ impl Application for Ledger {
         if !edges.is_empty() {
             document.edges = unite(&document.edges, &edges);
         }
-        // Of several for one key the last counts.
+        // The last change of a key counts.
         let last: BTreeMap<&str, &Raw> =
             self.changes.iter().map(|(_, change)| (change.key.as_str(), &change.value)).collect();
         for (key, value) in last {
@@ -229,7 +229,7 @@ impl Application for Ledger {
         }
         self.applied = self.changes.len();
         self.promised = (fence > self.reserved).then(|| fence.saturating_add(RESERVE));
-        // A value that a user set is durable before anybody sees it.
+        // A value that a user set is durable before any other node sees it.
         let reserved = self.promised.or((self.applied > 0).then_some(self.reserved));
         let keep = reserved.map(|reserved| self.keep(reserved, &document));
         let data = document.to_data();
@@ -271,7 +271,7 @@ impl Application for Ledger {
 
     fn withdraw(&mut self, number: u64) {
         self.changes.retain(|(other, _)| *other != number);
-        // The next tenure counts anew.
+        // The next tenure counts its changes again.
         self.applied = 0;
     }
 

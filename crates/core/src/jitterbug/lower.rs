@@ -1,4 +1,4 @@
-//! The parts that the roles of a node work with, as one bundle without logic, and what a role is given for a call.
+//! The parts that the roles of a node work with, as one bundle without logic, and the context of a call to a role.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use super::streams::Streams;
 use super::token::Token;
 use crate::time::{Instant, Now};
 
-/// Everything of a node below its role.
+/// All parts of a node below its role.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lower<A> {
     pub(super) env: Env,
@@ -27,15 +27,15 @@ pub(super) struct Lower<A> {
 }
 
 impl<A: Application> Lower<A> {
-    /// Whether this node gives no weak turns because it reaches less than half of its ring (TU-42). Where there are voters,
-    /// they decide.
+    /// Whether this node grants no weak turns because it reaches less than half of its ring (TU-42). With voters, they
+    /// decide.
     pub(super) fn is_cut_off(&self, now: Instant) -> bool {
         let config = self.env.config();
         config.is_patient && self.ring.is_cut_off(now, config) && self.token.app().voters().is_none()
     }
 }
 
-/// What a role may use during one call.
+/// The context of a role during one call.
 pub(super) struct Cx<'a, 'b, A: Application> {
     pub(super) now: Now,
     pub(super) lower: &'a mut Lower<A>,
@@ -60,16 +60,16 @@ impl<A: Application> Cx<'_, '_, A> {
 /// The role that a node takes next. Roles return it; only the machine acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transition {
-    /// To orphan: ask whether a token may be made.
+    /// To orphan: starts a restore.
     Orphan,
-    /// To orphan: give the token up first.
+    /// To orphan, after dropping the token.
     Drop(DropReason),
     /// To waiter.
     Waiter,
-    /// To waiter: give up a token that was made here and cannot be used.
+    /// To waiter: drops a token that was made here and cannot be used.
     GiveUp,
-    /// To leader, with a token of our own: its id before the restore.
+    /// To leader, with a token made here; its id before the restore.
     Restored { from: TokenId },
-    /// To leader again: nobody took the token.
+    /// To leader again: no candidate took the token.
     Again,
 }

@@ -1,4 +1,4 @@
-//! The machine: gives every input to the part it belongs to, and makes the transitions that roles ask for.
+//! The machine: gives every input to its part, and makes the transitions that roles return.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,26 +42,26 @@ pub use status::{NodeStatus, RefusedTokens, StateName, Status};
 pub const UDP: SocketId = SocketId::new(0);
 /// The stream listener.
 pub const TCP: ListenerId = ListenerId::new(0);
-/// The space of the identity and of what the application keeps.
+/// The store space of the identity and of the application's record.
 pub const SPACE: SpaceId = SpaceId::new(0);
 
-/// The timers, by the name under which `poll_timeout` tells them.
+/// The timers, by the names that `poll_timeout` returns.
 pub(super) mod timer {
     /// The next step of a restore.
     pub(crate) const RESTORE: &str = "token.restore";
-    /// A waiter has waited long enough.
+    /// `renew_timeout` of a waiter.
     pub(crate) const RENEW: &str = "token.renew";
     /// The next step of a leader: pass, new round, or an attempt's end.
     pub(crate) const LEAD: &str = "token.lead";
-    /// The oldest stream of somebody else runs out.
+    /// The oldest stream of a peer times out.
     pub(crate) const STREAM: &str = "token.stream";
-    /// A stream on which we passed the token runs out.
+    /// A stream on which this node passed the token times out.
     pub(crate) const LINGER: &str = "token.linger";
     /// The disk is read again.
     pub(crate) const LOAD: &str = "token.load";
     /// A hold reaches its limit.
     pub(crate) const HOLD: &str = "token.hold";
-    /// A change is taken back.
+    /// A change is withdrawn.
     pub(crate) const CHANGE: &str = "token.change";
     /// A leader checks whether its process was paused.
     pub(crate) const PAUSE_CHECK: &str = "token.pause_check";
@@ -78,7 +78,7 @@ pub struct Jitterbug<A> {
 pub(super) type Out<'a, 'b, A> = &'a mut Outbox<'b, Jitterbug<A>>;
 
 impl<A: Application> Jitterbug<A> {
-    /// A node with these settings; `seed` decides all it draws.
+    /// A node with these settings; `seed` decides all random choices.
     ///
     /// # Errors
     /// If the settings cannot work together.
@@ -97,7 +97,7 @@ impl<A: Application> Jitterbug<A> {
         Ok(Self { lower, role: Role::Waiter(Waiter::idle()), stage: Stage::Created })
     }
 
-    /// What it has counted so far.
+    /// The counters.
     #[must_use]
     pub fn counted(&self) -> Counters {
         self.lower.env.counters()
@@ -108,7 +108,7 @@ impl<A: Application> Jitterbug<A> {
         self.lower.env.reset_counters();
     }
 
-    /// The role, and what it may use during one call.
+    /// The role, and its context for one call.
     fn split<'a, 'b>(&'a mut self, now: Now, out: Out<'a, 'b, A>) -> (&'a mut Role, Cx<'a, 'b, A>) {
         let is_stopping = self.stage.is_ending();
         (&mut self.role, Cx { now, lower: &mut self.lower, is_stopping, out })
@@ -127,7 +127,7 @@ impl<A: Application> Jitterbug<A> {
                 Transition::Orphan => self.enter_orphan(now, true, out),
                 Transition::Drop(reason) => {
                     self.drop_token(now, reason, out);
-                    // A node that drops the token of its own accord knows that nobody has it (TU-41).
+                    // A node that drops its own token knows that no other node has it (TU-41).
                     self.enter_orphan(now, reason == DropReason::Stalled, out);
                 }
                 Transition::Restored { from } => {
@@ -148,12 +148,12 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    /// A tenure begins, whatever the node was before; an election under way is thus over (JA-15).
+    /// Begins a tenure in any state; it ends an election under way (JA-15).
     fn enter_leader(&mut self, now: Now, restored: Option<Restored>, out: Out<'_, '_, A>) {
         let lower = &mut self.lower;
         lower.env.count().tenures += 1;
         let renew_timeout = lower.ring.renew(lower.env.config());
-        // Nobody took it after a hold: the hold is no part of the way round, short as it is.
+        // No candidate took it after a hold: the hold does not count for the loop time, however short it is.
         let was_held = self.role.is_leader() && lower.holds.used(lower.token.fence());
         if let Some(took) = lower.ring.tenure_begins(now.mono, lower.token.id(), renew_timeout / 2, was_held)
         {
@@ -165,7 +165,7 @@ impl<A: Application> Jitterbug<A> {
     }
 
     fn enter_waiter(&mut self, now: Now, out: Out<'_, '_, A>) {
-        // A node that stops does not ask for the token again, however long its last streams and its disk take.
+        // A node that stops starts no election, however long its last streams and its disk take.
         let renew = self.lower.ring.renew(self.lower.env.config());
         let waiter = if self.stage.is_ending() { Waiter::idle() } else { Waiter::new(now.mono, renew) };
         self.enter(Role::Waiter(waiter), out);
@@ -199,7 +199,7 @@ impl<A: Application> Jitterbug<A> {
         out.event(Event::StateEntered { state: self.role.name(), token_id: self.lower.token.id() });
     }
 
-    /// Before every input: was this process paused?
+    /// Runs before every input: checks whether this process was paused.
     fn check_pause(&mut self, now: Now, out: Out<'_, '_, A>) {
         let (role, mut cx) = self.split(now, &mut *out);
         let next = role.leader().and_then(|tenure| tenure.check_pause(&mut cx));
@@ -256,7 +256,8 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    /// How long the hold is safe: a node of the ring that hears nothing asks for the grace period before it makes a token.
+    /// How long the hold is safe: a node of the ring that gets no answer waits for the grace period before it makes a
+    /// token.
     fn kept(&self, now: Now, hold: RequestId) -> Reply {
         match self.lower.holds.active().filter(|active| active.request == hold && active.until > now.mono) {
             Some(active) => Reply::Kept {
@@ -267,7 +268,7 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    /// TU-40: membership found a node dead. If it had the token, as far as this node knows, the election begins at once.
+    /// TU-40: membership declared a node dead. If this node takes it for the holder, the election begins at once.
     fn member_unreachable(&mut self, now: Now, ip: IpAddr, out: Out<'_, '_, A>) {
         self.lower.ring.reaches_no_more(now.mono, ip);
         let waits = matches!(self.role, Role::Waiter(_)) && self.stage == Stage::Running;
@@ -326,7 +327,7 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    /// A TR1 came.
+    /// Handles a TR1.
     fn on_tr1(
         &mut self,
         now: Now,
@@ -350,7 +351,7 @@ impl<A: Application> Jitterbug<A> {
         Ok(())
     }
 
-    /// A TR2 came: it matters to a try under way, and to nothing else.
+    /// Handles a TR2: it only matters to a try under way.
     fn on_tr2(
         &mut self,
         now: Now,
@@ -368,7 +369,7 @@ impl<A: Application> Jitterbug<A> {
         Ok(())
     }
 
-    /// News of a stream that we opened.
+    /// Handles an event of a stream that this node opened.
     fn on_outgoing(
         &mut self,
         now: Now,

@@ -1,4 +1,4 @@
-//! What the messages mean, and the small numbers in them.
+//! The messages and the numbers in them.
 
 use core::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,35 +7,35 @@ use serde::Serialize;
 
 use crate::rng::Rng;
 
-/// What goes on the wire. TR messages are datagrams, TP messages travel over a stream.
+/// A message on the wire. TR messages are datagrams, TP messages go over a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum Message {
-    /// An orphan asks everybody: may I lead? Whoever hears it remembers the asker, in every state. A leader always
-    /// answers; others answer unless the asker's id beats their own.
+    /// An orphan asks all nodes whether it may lead. Every receiver remembers the sender, in every state. A leader
+    /// always answers; others answer unless the orphan's id beats their own.
     Tr1 {
-        /// The id the asker tries; it holds no token, so the sign is negative.
+        /// The id of the try; the orphan holds no token, so the sign is negative.
         token_id: SignedId,
-        /// Who asks.
+        /// The orphan.
         host_id: HostId,
-        /// Where its listener is, on the address the datagram came from.
+        /// The port of its listener, at the source address of the datagram.
         tcp_port: u16,
     },
-    /// The answer: denies the try if it is the greater number, which every leader's is.
+    /// Answers a TR1: denies the try if it is the greater number, as every leader's is.
     Tr2 {
-        /// The answerer's id; positive if it holds the token.
+        /// The id of the answering node; positive if it holds the token.
         token_id: SignedId,
     },
     /// A leader offers the token to a candidate.
     Tp1 {
-        /// The token; positive, for its sender holds it.
+        /// The token; positive, since its sender holds it.
         token_id: SignedId,
         /// The hash of the leader's list.
         node_list_hash: i32,
     },
-    /// The candidate's list is another one: send yours.
+    /// The candidate's list differs: the leader must send its own.
     Tp2,
-    /// The candidate's list is the same: go on.
+    /// The candidate's list is the same: the leader sends the data.
     Tp3,
     /// The leader's list.
     Tp4 {
@@ -65,10 +65,10 @@ impl TokenId {
         if magnitude == 0 || magnitude > Self::MAX.0 { None } else { Some(Self(magnitude)) }
     }
 
-    /// The least that is drawn: so that a node that starts lucky still has better ids to draw from (JA-24b).
+    /// The least magnitude that is drawn: a new node then always has better ids left to draw from (JA-24b).
     const DRAWN_MIN: u32 = 1 << 24;
 
-    /// One of all but the very best, each as likely as the others.
+    /// A uniform draw of all but the very best ids.
     pub fn draw(rng: &mut Rng) -> Self {
         Self(rng.between(u64::from(Self::DRAWN_MIN), u64::from(Self::MAX.0)) as u32)
     }
@@ -79,13 +79,13 @@ impl TokenId {
         self.0
     }
 
-    /// As somebody who holds the token writes it.
+    /// The id as the holder of the token writes it.
     #[must_use]
     pub const fn held(self) -> SignedId {
         SignedId(self.0 as i32)
     }
 
-    /// As somebody who does not hold the token writes it.
+    /// The id as other nodes write it.
     #[must_use]
     pub const fn free(self) -> SignedId {
         SignedId(-(self.0 as i32))
@@ -98,16 +98,16 @@ impl fmt::Display for TokenId {
     }
 }
 
-/// A token id with its sign, as it is on the wire: positive if its sender holds the token.
+/// A token id with its sign on the wire: positive if its sender holds the token.
 ///
-/// The order is that of signed numbers (JA-4): every holder beats everybody else, and among those without a token
+/// The order is that of signed numbers (JA-4): a holder's id is greater than all others. Among nodes without a token
 /// the *smaller* magnitude wins. A ring that mixes this order with that of magnitudes elects two leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct SignedId(i32);
 
 impl SignedId {
-    /// This number, unless it is one of the two that are no id: 0 and −2³¹.
+    /// This number, unless it is 0 or −2³¹, which are no ids.
     #[must_use]
     pub const fn new(number: i32) -> Option<Self> {
         if number == 0 || number == i32::MIN { None } else { Some(Self(number)) }
@@ -132,19 +132,19 @@ impl SignedId {
     }
 }
 
-/// The name of a node in the list: 0 … 2³¹−1, unique, the own one at least 1 (JA-10).
+/// The id of a node in the list: 0 … 2³¹−1, unique, the own one at least 1 (JA-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct HostId(u32);
 
 impl HostId {
-    /// This number, if it may be one.
+    /// This number, if it is valid.
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
         if number > i32::MAX as u32 { None } else { Some(Self(number)) }
     }
 
-    /// One of those a node may call itself.
+    /// A random id that a node may give itself.
     pub fn draw(rng: &mut Rng) -> Self {
         Self(rng.between(1, i32::MAX as u64) as u32)
     }
@@ -165,14 +165,14 @@ impl fmt::Display for HostId {
 /// One node of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct NodeEntry {
-    /// Who.
+    /// Its host id.
     pub host_id: HostId,
-    /// Where its listener is.
+    /// The endpoint of its listener.
     pub addr: SocketAddr,
 }
 
 impl NodeEntry {
-    /// A node at this place.
+    /// A node at this endpoint.
     #[must_use]
     pub fn new(host_id: HostId, ip: IpAddr, port: u16) -> Self {
         Self { host_id, addr: SocketAddr::new(ip, port) }

@@ -5,7 +5,7 @@
 //!
 //! | state | what it does | leaves it |
 //! |---|---|---|
-//! | orphan | asks by broadcast whether it may regenerate the token (token_restore) | to leader after two tries without an objection, else to waiter; to leader if a token comes |
+//! | orphan | asks by broadcast whether it may regenerate the token (token_restore) | to leader after two granted tries, or if a token comes; else to waiter |
 //! | waiter | waits | to leader when the token comes; to orphan after `renew_timeout` without a message |
 //! | leader | drops the token at random, computes the next data, adds nodes to the list, passes the token on (token_pass) | to waiter when it is passed; to orphan when it drops the token |
 //!
@@ -13,24 +13,24 @@
 //!
 //! | message | orphan | waiter | leader |
 //! |---|---|---|---|
-//! | `TR1` | remembers the asker; answers if its own id is not lower | the same | remembers and always answers |
+//! | `TR1` | remembers the sender; answers if its own id is not lower | the same | remembers and always answers |
 //! | `TR2` | denies the try if it is greater | is ignored | is ignored |
-//! | `TP1` | is answered `TP2` or `TP3` | the same, and starts `renew_timeout` anew | the same, unless a pass is under way and the id is not greater: then refused |
-//! | `TP2`, `TP3` | – | – | the candidate takes it: `TP4` (after `TP2`) and `TP5` follow |
-//! | `TP4` | is kept for its stream | the same | the same |
-//! | `TP5` | at the FIN: list, id and data are taken over, leader | the same | data is merged, one token is left |
+//! | `TP1` | is answered `TP2` or `TP3` | the same, and restarts `renew_timeout` | the same, unless a pass is under way and the id is not greater: then refused |
+//! | `TP2`, `TP3` | – | – | the candidate accepts: `TP4` (after `TP2`) and `TP5` follow |
+//! | `TP4` | is buffered for its stream | the same | the same |
+//! | `TP5` | at the FIN: list, id and data are adopted, leader | the same | data is merged, one token is left |
 //!
 //! # Where we differ from the document, and why
 //!
-//! The decisions are in `docs/spec/jitterbug.md`. The ones that matter most: ids are compared as signed numbers (JA-4);
-//! every node that asks is remembered in every state (JA-20); a token is passed at most once, with the FIN as the commit point
-//! (JA-33); two tokens that meet become one (JA-30); a new id is drawn from those that can win (JA-24b).
+//! `docs/spec/jitterbug.md` has the decisions. These matter most. Ids are compared as signed numbers (JA-4). Every
+//! sender of a TR1 is remembered in every state (JA-20). A token is passed at most once, with the FIN as the commit
+//! point (JA-33). Two tokens that meet become one (JA-30). A new id is drawn from those that can win (JA-24b).
 //!
 //! Beyond them: a node that sees two tokens alternately keeps the greater one for a loop, so that the two merge. Two
 //! leaders with *equal* ids that pass to each other could refuse each other for ever. So the leader with the lower
 //! address accepts the other's token; both know both addresses from the connection.
 //!
-//! # What it does not give
+//! # Limits of the guarantee
 //!
 //! Nothing is authenticated (JA-53). A host that can send datagrams can block elections; one that can connect can
 //! inject a token. Run it on trusted segments, or set `Config::allow`. After a partition there are two tokens until
@@ -139,89 +139,89 @@ pub use wire::{Kind, LIST_MAX, VERSION, decode, decode_datagram, encode, hash577
 use crate::store::StoreFault;
 use crate::tag::RequestId;
 
-/// What the application may ask; `C` is what it may change in the data.
+/// The commands of the application; `C` is a change of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command<C> {
-    /// Tell everything about the node.
+    /// Returns the status of the node.
     Status,
-    /// Tell the data as it is here.
+    /// Returns the data as it is here.
     Data,
-    /// Tell what this node saw happen to the token.
+    /// Returns the log of token events that this node saw.
     Log,
-    /// Change the data in the next tenure. The reply comes when it is changed, or when the wait is over.
+    /// Changes the data in the next tenure. The reply comes when it is changed, or when the wait is over.
     Change {
-        /// What.
+        /// The change.
         change: C,
-        /// How long to wait for a tenure; then the change is taken back.
+        /// How long to wait for a tenure; then the change is withdrawn.
         wait: Duration,
     },
-    /// Keep the token the next time it is here, until released, but no longer than this. The reply comes with the
+    /// Holds the token the next time it is here, until released, but no longer than `limit`. The reply comes with the
     /// token.
     Hold {
-        /// How long at most.
+        /// The longest hold.
         limit: Duration,
     },
     /// The same as `Hold`, under a key that its client chose.
     HoldAs {
         /// The key; unique while the hold waits or is in force.
         key: u64,
-        /// How long at most.
+        /// The longest hold.
         limit: Duration,
     },
-    /// End the hold with this key, or the wait for it. A client that disconnects loses its place in the queue at once.
+    /// Ends the hold with this key, or the wait for it. A client that disconnects loses its place in the queue at once.
     Withdraw {
         /// The key.
         key: u64,
     },
-    /// Whether a hold is in force, and how long it is safe without the agent saying so again (TU-42).
+    /// Returns whether a hold is in force, and for how long it is safe without further contact to the agent (TU-42).
     Keep {
-        /// The number of the command that asked for it.
+        /// The number of the command that requested it.
         hold: RequestId,
     },
-    /// Membership suspects that the node at this address is dead, or found it so.
+    /// Membership suspects the node at this address, or declared it dead.
     MemberUnreachable(IpAddr),
     /// Membership reaches the node at this address, or reaches it again.
     MemberReachable(IpAddr),
-    /// This node has voters of exclusive turns, of this group: the data says so from the next tenure on (TU-31).
+    /// This node has voters of exclusive turns, of this group. The data says so from the next tenure on (TU-31).
     DeclareVoters(String),
-    /// End a hold, or the wait for one.
+    /// Ends a hold, or the wait for one.
     Release {
-        /// The number of the command that asked for it.
+        /// The number of the command that requested it.
         hold: RequestId,
     },
-    /// Send TR1 to these addresses too, beyond the broadcast domain: at most [`PEERS_MAX`], and at most 64 of them for
+    /// Sends TR1 to these addresses too, beyond the broadcast domain: at most [`PEERS_MAX`], and at most 64 of them for
     /// each TR1, in turn.
     Ask(Vec<IpAddr>),
-    /// What an application elsewhere computed.
+    /// The result of an application outside of the machine.
     Computed {
-        /// The number under which it was asked.
+        /// The number of the request.
         ask: u64,
         /// The result; none if it failed.
         result: Option<Next>,
     },
 }
 
-/// What the application gets for a command.
+/// The replies to commands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// Everything about the node.
+    /// The status of the node.
     Status(Box<Status>),
     /// The data.
     Data(Vec<u8>),
-    /// What this node saw.
+    /// The log.
     Log(Vec<Entry>),
-    /// It is done.
+    /// The command is done.
     Done,
-    /// The token is here and stays.
+    /// The token is here and is held.
     Held {
         /// The number of this tenure.
         fence: u64,
-        /// What to name in [`Command::Release`].
+        /// The number for [`Command::Release`].
         hold: RequestId,
     },
     /// The hold is in force.
     Kept {
-        /// No other node makes a token for so long, whatever becomes of this one, in microseconds.
+        /// How long no other node makes a token, even if this node fails, in microseconds.
         left_micros: u64,
         /// The rest of its limit, in microseconds.
         limit_micros: u64,
@@ -232,30 +232,30 @@ pub enum Reply {
     VotersExist,
     /// No tenure came in time: the data was not changed, and will not be.
     NotChanged,
-    /// It cannot be done, and why.
+    /// The command cannot be done; the reason.
     Refused(&'static str),
     /// The node is stopping.
     Stopping,
 }
 
-/// What an application elsewhere is to compute.
+/// A computation for an application outside of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "compute", rename_all = "snake_case")]
 pub enum Compute {
     /// The data of a tenure.
     Next {
-        /// What is known about the tenure.
+        /// The facts about the tenure.
         tenure: TenureInfo,
         /// The data so far.
         #[serde(serialize_with = "len_only")]
         data: Vec<u8>,
     },
-    /// Two data as one.
+    /// A merge of two data.
     Merge {
-        /// Ours.
+        /// The data of this node.
         #[serde(serialize_with = "len_only")]
         own: Vec<u8>,
-        /// What came.
+        /// The received data.
         #[serde(serialize_with = "len_only")]
         received: Vec<u8>,
     },
@@ -265,7 +265,7 @@ pub enum Compute {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The node knows who it is and begins.
+    /// The node has its identity and begins.
     Started {
         /// Its host id.
         host_id: HostId,
@@ -274,32 +274,32 @@ pub enum Event {
     },
     /// The node is in another state.
     StateEntered {
-        /// Which.
+        /// The state.
         state: StateName,
         /// The token it has, or had.
         token_id: TokenId,
     },
-    /// A tenure is under way and its number may be used.
+    /// A tenure is under way, and its fence may be used.
     TokenTaken {
         /// The token.
         token_id: TokenId,
         /// The number, if the application has one.
         fence: Option<u64>,
     },
-    /// The token was passed on.
+    /// The token was passed.
     TokenPassed {
         /// The token.
         token_id: TokenId,
-        /// To whom.
+        /// The receiver.
         to: HostId,
         /// The number of the tenure that ended.
         fence: Option<u64>,
     },
-    /// The node gave the token up, and asks whether it may make another.
+    /// The node dropped the token, and starts a restore.
     TokenDropped {
-        /// Which.
+        /// The token.
         token_id: TokenId,
-        /// Why.
+        /// The reason.
         reason: DropReason,
     },
     /// A restore made a token.
@@ -309,33 +309,33 @@ pub enum Event {
         /// The id of the token.
         token_id: TokenId,
     },
-    /// A restore was denied: somebody has the token, or a better id.
+    /// A restore was denied: another node has the token, or a better id.
     RestoreDenied {
         /// The id that was tried.
         token_id: TokenId,
     },
     /// Data of another branch was merged.
     TokenMerged {
-        /// Our id until then.
+        /// The id of this node's token until then.
         own: TokenId,
         /// The id of the token from here on.
         received: TokenId,
-        /// Whether each branch had something that the other had not.
+        /// Whether each branch had data that the other had not.
         branches_merged: bool,
     },
-    /// A whole token was given up, because a better one of ours was on its way out (JA-30a).
+    /// A complete token was discarded, because a better one of this node was being passed (JA-30a).
     TokenDiscarded {
-        /// Which.
+        /// The token.
         token_id: TokenId,
     },
     /// A node did not take the token.
     PassFailed {
-        /// Which.
+        /// The node.
         to: HostId,
-        /// Why.
+        /// The reason.
         reason: PassFailure,
     },
-    /// A whole token was refused: the application cannot read its data.
+    /// A complete token was refused: the application cannot read its data.
     TokenRefused {
         /// The address that sent it.
         from: IpAddr,
@@ -344,75 +344,75 @@ pub enum Event {
     },
     /// The token was lost several times after it was passed to this node. The local node skips it for a while.
     NodeLeftOut {
-        /// Which.
+        /// The node.
         host_id: HostId,
         /// How often in a row.
         losses: u32,
     },
-    /// A hold ended as it was wished.
+    /// A hold was released.
     TokenReleased {
-        /// The number of the command that asked for the hold.
+        /// The number of the command that requested the hold.
         hold: RequestId,
         /// The number of the tenure.
         fence: u64,
     },
-    /// A hold ended because the token went away.
+    /// A hold ended because the token was lost.
     TokenLost {
-        /// The number of the command that asked for the hold.
+        /// The number of the command that requested the hold.
         hold: RequestId,
         /// The number of the tenure.
         fence: u64,
-        /// Why.
+        /// The reason.
         reason: LostReason,
     },
     /// A node is new in the list.
     NodeAdded {
-        /// Which.
+        /// The node.
         #[serde(flatten)]
         node: NodeEntry,
     },
-    /// A node of the list is elsewhere.
+    /// A node of the list has another endpoint.
     NodeMoved {
-        /// Which, and where now.
+        /// The node and its new endpoint.
         #[serde(flatten)]
         node: NodeEntry,
     },
-    /// Somebody else uses our host id. One of the two will starve: give one of them another.
+    /// Another node uses the host id of this one. One of the two will starve: give one of them another id.
     DuplicateHostId {
-        /// Where.
+        /// The endpoint of the other node.
         at: SocketAddr,
     },
-    /// The ring is so long that the node waits longer than configured.
+    /// The list is so long that the node raised `renew_timeout`.
     RenewRaised {
-        /// How long now.
+        /// The new timeout.
         renew_timeout_micros: u64,
-        /// For how many nodes.
+        /// The number of nodes.
         nodes: usize,
     },
     /// A loop took more than half of `renew_timeout`, and no known hold explains it: neither one of this node nor one
     /// that another node reported.
     LoopSlow {
-        /// How long it took.
+        /// The duration of the loop.
         took_micros: u64,
-        /// How long a waiter waits.
+        /// The `renew_timeout` in force.
         renew_timeout_micros: u64,
     },
-    /// An application elsewhere is to compute something; a command brings the result.
+    /// An application outside of the machine is to compute something. A command brings the result.
     ComputeAsked {
-        /// The number to answer under.
+        /// The number of the request.
         ask: u64,
-        /// What.
+        /// The computation.
         #[serde(flatten)]
         compute: Compute,
     },
-    /// The application could not do something; the token goes on.
+    /// A call of the application failed. The token continues.
     ApplicationFailed {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
-    /// The store could not read or keep something.
+    /// The store could not read or write something.
     StoreFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
 }
@@ -421,13 +421,13 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PassFailure {
-    /// It ended the stream without a word.
+    /// It ended the stream without an answer.
     Refused,
     /// Its time was over.
     TimedOut,
     /// The stream broke.
     Broken,
-    /// It said what makes no sense.
+    /// It sent an invalid answer.
     Malformed,
 }
 
@@ -441,13 +441,13 @@ pub enum LostReason {
     Stopping,
     /// The process was paused: the others may have made a token of their own.
     Stalled,
-    /// Another token came: its branch went on without the holder.
+    /// Another token arrived: its branch continued without the holder.
     Merged,
     /// Membership reaches less than half of the ring: the others may make a token of their own.
     CutOff,
 }
 
-/// Why a leader gave its token up.
+/// Why a leader dropped its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DropReason {
@@ -455,7 +455,7 @@ pub enum DropReason {
     Random,
     /// The process was paused: the others may have made a token of their own.
     Stalled,
-    /// Nodes were named that the ring does not have.
+    /// Addresses were named that are not in the ring.
     Unlisted,
     /// The token was made here, and its fence could not be made durable.
     Unsaved,

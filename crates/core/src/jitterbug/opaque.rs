@@ -1,11 +1,11 @@
 //! An application that carries any bytes unchanged, for rings of other applications (`token.data = opaque`).
 //!
-//! The data runs to the FIN, without a frame: what came goes on as it came. So the node cannot tell data that was cut off by
-//! a crash from data that is whole. At a merge the received data is kept, unless it is empty. The node takes turns but no
-//! values.
+//! The data ends with the FIN and has no frame; it is passed on unchanged. So the node cannot distinguish data that a
+//! crash cut off from complete data. A merge keeps the received data, unless it is empty. The application supports
+//! turns but no values.
 //!
 //! The fence is no part of the data. It is the wall clock in microseconds, or one more than the last fence of this node if
-//! that is greater: it rises at each node, and from node to node as far as their clocks agree.
+//! that is greater. It rises at each node, and between nodes as far as their clocks agree.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,25 +13,25 @@ use super::application::{Answer, Application, Next, TenureInfo};
 use super::ledger::{RESERVE, Set};
 use super::message::HostId;
 
-/// See the module.
+/// An application that carries any bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opaque {
     /// The last fence.
     fence: u64,
     /// Fences up to here are durable.
     reserved: u64,
-    /// They will be up to here once the last `next` is in use.
+    /// The bound that will be durable once the last `next` is in use.
     promised: Option<u64>,
 }
 
-/// What is stored on disk.
+/// The stored record.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     reserved: u64,
 }
 
 impl Opaque {
-    /// One that has seen nothing.
+    /// An application that has seen nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -61,7 +61,7 @@ impl Application for Opaque {
 
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next> {
         self.fence = tenure.wall.as_micros().max(self.fence.saturating_add(1));
-        // A tenure a second at least is free of the disk: the reserve is wall-clock time here.
+        // With at least one tenure per second, few of them wait for the disk: the reserve is wall-clock time here.
         self.promised = (self.fence > self.reserved).then(|| self.fence.saturating_add(1000 * RESERVE));
         let keep = self.promised.and_then(Self::keep);
         Answer::Now(Next { data: data.to_vec(), fence: Some(self.fence), keep })

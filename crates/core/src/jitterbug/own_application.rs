@@ -8,7 +8,7 @@ use super::ledger::Set;
 use super::message::HostId;
 use crate::common::caught;
 
-/// An application of the user's own: any [`Application`] whose changes are those of the ledger. A panic in it is the error of
+/// An application of the user: any [`Application`] whose changes are those of the ledger. A panic in it is the error of
 /// that call.
 #[derive(Debug)]
 pub struct OwnApplication(Box<dyn AnyApplication>);

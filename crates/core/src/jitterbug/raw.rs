@@ -1,5 +1,5 @@
-//! JSON as it was written: numbers of any size, any depth, every space. What travels with the token is read here only as far
-//! as it must be understood; the rest goes on untouched.
+//! JSON as it was written: numbers of any size, any depth, every space. Data of the token is decoded only where its
+//! meaning is needed; the rest is passed on unchanged.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The greatest depth of a value that a user sets: every reader of JSON can hold it, also inside of the document.
+/// The greatest depth of a user's value: every reader of JSON supports it, also inside the document.
 pub const DEPTH_MAX: usize = 64;
 
 /// Any JSON, as a text that was checked to be such.
@@ -19,7 +19,7 @@ impl Raw {
     /// A text that is JSON.
     ///
     /// # Errors
-    /// If it is none: says why.
+    /// If it is not; the error has the reason.
     pub fn new(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text).map(Self)
     }
@@ -36,8 +36,8 @@ impl Raw {
         self.text() == "null"
     }
 
-    /// Whether a text in it has half of a surrogate pair (`"\\ud800"`): that is JSON by its grammar, but no text, and many readers
-    /// refuse the whole for it.
+    /// Whether a text in it has half of a surrogate pair (`"\\ud800"`). That is valid in JSON's grammar, but it is no
+    /// text, and many readers refuse the whole document for it.
     #[must_use]
     pub fn has_half_a_pair(&self) -> bool {
         let (text, mut at, mut high) = (self.text().as_bytes(), 0, false);

@@ -1,4 +1,4 @@
-//! Plain data that parts hand to each other.
+//! Plain data that parts exchange.
 
 use core::time::Duration;
 use std::net::IpAddr;
@@ -8,11 +8,11 @@ use super::ring::NodeList;
 use crate::tag::RequestId;
 use crate::time::Instant;
 
-/// A hold that was asked for.
+/// A requested hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) request: RequestId,
-    /// The name under which its client may withdraw it.
+    /// The key with which its client may withdraw it.
     pub(super) key: Option<u64>,
     pub(super) limit: Duration,
 }
@@ -26,7 +26,7 @@ pub(super) struct Hold {
     pub(super) until: Instant,
 }
 
-/// A token that has arrived whole.
+/// A complete received token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) from: IpAddr,
@@ -39,7 +39,7 @@ pub(super) struct Arrived {
 /// Data of another token, to be merged with ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Branch {
-    /// Our id when it came.
+    /// The own id when it arrived.
     pub(super) own: TokenId,
     /// Its id.
     pub(super) received: TokenId,

@@ -1,4 +1,4 @@
-//! The role of a node: orphan, waiter or leader (J-13). A role returns the transition it wants; the machine makes it.
+//! The role of a node: orphan, waiter or leader (J-13). A role returns a transition, and the machine makes it.
 
 use super::application::Application;
 use super::election::Election;
@@ -17,7 +17,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Goes on as far as its timers say.
+    /// Advances as far as its timers allow.
     pub(super) fn on_timeout<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>) -> Option<Transition> {
         match self {
             Self::Orphan(election) => election.advance(cx),

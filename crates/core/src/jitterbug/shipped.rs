@@ -1,4 +1,4 @@
-//! The applications that are shipped, and one of the user's own, as one: an agent chooses by `token.data`.
+//! The shipped applications and one of the user, as one type: an agent chooses by `token.data`.
 
 use super::application::{Answer, Application, Next, TenureInfo};
 use super::ledger::{Ledger, Set};
@@ -6,7 +6,7 @@ use super::message::HostId;
 use super::opaque::Opaque;
 use super::own_application::OwnApplication;
 
-/// See the module.
+/// One of the applications.
 #[expect(clippy::large_enum_variant, reason = "a machine has one of them")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shipped {
@@ -14,7 +14,7 @@ pub enum Shipped {
     Ledger(Ledger),
     /// Any bytes, unchanged.
     Opaque(Opaque),
-    /// An application of the user's own.
+    /// An application of the user.
     Own(OwnApplication),
 }
 

@@ -1,9 +1,9 @@
-//! The streams of token_pass: those on which others offer a token, and those on which this node passed one and whose
+//! The streams of token_pass: those on which others offer a token, and those on which this node passed one that the
 //! candidate may still read.
 //!
-//! The candidate's side: TP1 is answered with TP2 or TP3 (or with a close: refused); TP4 follows a TP2; TP5 runs to the FIN.
-//! Nothing that arrives here changes the node: it is kept for its stream until the FIN, and the machine commits it then or
-//! never.
+//! The candidate's side: TP1 is answered with TP2 or TP3, or with a close, which refuses. TP4 follows a TP2; TP5 ends
+//! with the FIN. Nothing that arrives here changes the node: it is buffered until the FIN, and the machine then commits
+//! it or drops it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,37 +17,37 @@ use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::wire::{DecodeError, Reader};
 
-/// How much may be read before the offer is answered.
+/// How many bytes may be read before the offer is answered.
 pub(super) const OFFER_CREDIT: usize = TP1_BYTES;
-/// How much may be under way after it.
+/// How many bytes may be under way after that.
 pub(super) const CREDIT: usize = 64 * 1024;
 
-/// How many streams one address may have open to us. A node has one at a time; a flood from one place must leave room for
-/// the ring.
+/// How many streams one address may have open to this node. A node has one at a time; a flood from one address must
+/// leave room for the ring.
 const STREAMS_PER_SOURCE_MAX: usize = 4;
 
-/// What we say to an offer.
+/// The answer to an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// TP2: our list is another one.
+    /// TP2: our list differs.
     SendList,
-    /// TP3: it is the same.
+    /// TP3: our list is the same.
     SameList,
-    /// Nothing: we do not take it.
+    /// No answer: the offer is refused.
     Refused,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Until TP1 is whole.
+    /// TP1 is incomplete.
     Offer(Vec<u8>),
-    /// TP4: what is left over of it, how many entries are missing once its head is known.
+    /// TP4: its undecoded bytes, and how many entries are missing once its head is known.
     List { token: TokenId, bytes: Vec<u8>, missing: Option<usize>, list: NodeList },
-    /// TP5: nothing of it yet.
+    /// TP5: no bytes yet.
     Handover { token: TokenId, list: Option<NodeList> },
     /// TP5: its data so far.
     Data(Arrived),
-    /// We said no and wait for the peer to go.
+    /// The offer was refused; the peer is to close.
     Refused,
 }
 
@@ -62,7 +62,7 @@ struct Incoming {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Streams {
     incoming: BTreeMap<StreamId, Incoming>,
-    /// Streams on which we passed the token, and until when the candidate may take to read it.
+    /// Streams on which this node passed the token, and until when the candidate may read it.
     lingering: BTreeMap<StreamId, Instant>,
     data_bytes: usize,
     streams_max: usize,
@@ -80,7 +80,7 @@ impl Streams {
         }
     }
 
-    /// A peer opened a stream; false if there are too many, in all or of this peer.
+    /// Adds a stream that a peer opened. Returns false if there are too many, in all or of this peer.
     pub(super) fn accept(&mut self, stream: StreamId, from: IpAddr, deadline: Instant) -> bool {
         let same = self.incoming.values().filter(|incoming| incoming.from == from).count();
         if self.incoming.len() >= self.streams_max || same >= STREAMS_PER_SOURCE_MAX {
@@ -90,8 +90,8 @@ impl Streams {
         true
     }
 
-    /// Takes in the next bytes; the answer to the offer, if it is complete with them. `own_hash` is that of our list;
-    /// `takes` tells whether we would take that token from that address.
+    /// Reads the next bytes. Returns the answer to the offer, if they complete it. `own_hash` is that of our list;
+    /// `takes` says whether this node would take that token from that address.
     pub(super) fn push(
         &mut self,
         stream: StreamId,
@@ -147,12 +147,13 @@ impl Streams {
         Ok(answered)
     }
 
-    /// Whether the time of a peer's stream is over (JA-45). After a pause of this process its bytes may come before the timer.
+    /// Whether a peer's stream has timed out (JA-45). After a pause of this process its bytes may come before the
+    /// timer.
     pub(super) fn is_over(&self, stream: StreamId, now: Instant) -> bool {
         self.incoming.get(&stream).is_some_and(|incoming| incoming.deadline < now)
     }
 
-    /// The peer's FIN: the token, if it is whole; `None` of a stream that we refused or forgot.
+    /// Handles the peer's FIN. Returns the token, if it is complete; `None` for a stream that was refused or forgotten.
     pub(super) fn finish(&mut self, stream: StreamId) -> Option<Result<Arrived, DecodeError>> {
         match self.remove(stream)? {
             Stage::Data(arrived) => Some(Ok(arrived)),
@@ -166,17 +167,17 @@ impl Streams {
         self.remove(stream);
     }
 
-    /// A pass was committed on this stream: the candidate has until then to read.
+    /// Notes that a pass was committed on this stream: the candidate may read until then.
     pub(super) fn linger(&mut self, stream: StreamId, until: Instant) {
         self.lingering.insert(stream, until);
     }
 
-    /// A stream that we opened is closed.
+    /// Notes that a stream which this node opened is closed.
     pub(super) fn closed(&mut self, stream: StreamId) {
         self.lingering.remove(&stream);
     }
 
-    /// Forgets a stream of a peer whose time is over.
+    /// Takes a stream of a peer that timed out.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<StreamId> {
         let over = self.incoming.iter().find(|(_, incoming)| incoming.deadline <= now);
         let stream = *over?.0;
@@ -184,21 +185,21 @@ impl Streams {
         Some(stream)
     }
 
-    /// Forgets a stream whose candidate had long enough to read.
+    /// Takes a stream whose candidate had long enough to read.
     pub(super) fn pop_lingered(&mut self, now: Instant) -> Option<StreamId> {
         let stream = *self.lingering.iter().find(|(_, until)| **until <= now)?.0;
         self.lingering.remove(&stream);
         Some(stream)
     }
 
-    /// Forgets any stream of a peer.
+    /// Takes any stream of a peer.
     pub(super) fn pop_incoming(&mut self) -> Option<StreamId> {
         let stream = *self.incoming.first_key_value()?.0;
         self.forget(stream);
         Some(stream)
     }
 
-    /// When the next stream of a peer runs out. All have the same time, so it is that of the oldest.
+    /// When the next stream of a peer times out. All have the same timeout, so it is that of the oldest.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.incoming.values().map(|incoming| incoming.deadline).min()
     }
@@ -207,7 +208,7 @@ impl Streams {
         self.lingering.values().min().copied()
     }
 
-    /// Whether more of a stream is wanted.
+    /// Whether more bytes of a stream are wanted.
     pub(super) fn wants_more(&self, stream: StreamId) -> bool {
         self.incoming
             .get(&stream)
@@ -223,7 +224,7 @@ impl Streams {
     }
 }
 
-/// Collects a TP1; what is behind it stays in `rest`.
+/// Collects a TP1; the bytes after it stay in `rest`.
 fn offer(head: &mut Vec<u8>, rest: &mut &[u8]) -> Result<Option<(TokenId, i32)>, DecodeError> {
     let (now, later) = rest.split_at(rest.len().min(TP1_BYTES - head.len()));
     head.extend_from_slice(now);
@@ -248,7 +249,7 @@ fn after_offer(token: TokenId, answer: Answer) -> Stage {
     }
 }
 
-/// Reads as many entries as are whole; how many bytes they are. Never allocates by the declared size (JA-35).
+/// Reads as many entries as are complete. Returns their bytes. Never allocates by the declared size (JA-35).
 fn entries(bytes: &[u8], missing: &mut Option<usize>, list: &mut NodeList) -> Result<usize, DecodeError> {
     let mut reader = Reader::new(bytes);
     let mut used = 0;

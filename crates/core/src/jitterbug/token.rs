@@ -10,7 +10,7 @@ use crate::time::{Instant, Now};
 /// The most merges that are remembered for the graph.
 const MERGED_MAX: usize = 64;
 
-/// See the module.
+/// The token, and the application.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Token<A> {
     app: A,
@@ -19,7 +19,7 @@ pub(super) struct Token<A> {
     fence: Option<u64>,
     /// When the data was last known to be that of the token.
     known_at: Instant,
-    /// The branches that were merged here since our last tenure: ours, theirs.
+    /// The branches merged here since the last own tenure: ours, theirs.
     merged: Vec<(TokenId, TokenId)>,
     log: Log,
 }
@@ -37,12 +37,12 @@ impl<A: Application> Token<A> {
         }
     }
 
-    /// The node reads its disk: until now nobody told it anything.
+    /// Notes that the node reads its disk: it has received nothing until now.
     pub(super) fn load(&mut self, now: Instant) {
         self.known_at = now;
     }
 
-    /// The node knows who it is, and what its application kept.
+    /// Starts the application with the host id and its stored record.
     pub(super) fn start(&mut self, host_id: HostId, kept: Option<&[u8]>) {
         self.app.start(host_id, kept);
         self.data = self.app.initial();
@@ -52,7 +52,7 @@ impl<A: Application> Token<A> {
         self.id = id;
     }
 
-    /// A restore made this token of one that was called `from`; returns what the tenure is to know.
+    /// Turns the token `from` into a restored one. Returns the facts for the tenure.
     pub(super) fn restored(&mut self, now: Now, from: TokenId) -> Restored {
         self.log.push(now.wall, What::Restored { from, to: self.id });
         Restored { from, time_without_token: now.mono.since(self.known_at) }
@@ -69,13 +69,13 @@ impl<A: Application> Token<A> {
         }
     }
 
-    /// The data of the same token came.
+    /// Takes newer data of the same token.
     pub(super) fn replace_data(&mut self, now: Instant, data: Vec<u8>) {
         self.data = data;
         self.known_at = now;
     }
 
-    /// Whether received data is whole and meaningful.
+    /// Whether received data is complete and valid.
     pub(super) fn accepts(&mut self, data: &[u8]) -> bool {
         self.app.accepts(data)
     }
@@ -85,7 +85,7 @@ impl<A: Application> Token<A> {
         guarded(|| app.merge(own, &branch.data))
     }
 
-    /// Takes over the data of a merge; whether both branches had something that the other had not.
+    /// Takes the data of a merge. Returns whether both branches had data that the other had not.
     pub(super) fn merged(&mut self, now: Now, branch: &Branch, data: Vec<u8>) -> bool {
         let (own, received) = (branch.own, branch.received);
         let both = !self.app.same(&data, &branch.data);
@@ -101,14 +101,14 @@ impl<A: Application> Token<A> {
         both
     }
 
-    /// Asks the application for the data of a tenure of this node.
+    /// Requests the data of an own tenure from the application.
     pub(super) fn next(&mut self, now: Now, host_id: HostId, restored: Option<Restored>) -> Answer<Next> {
         let tenure = self.tenure(now, host_id, restored);
         let (app, data) = (&mut self.app, &self.data);
         guarded(|| app.next(&tenure, data))
     }
 
-    /// The same question, for an application elsewhere.
+    /// The same request, for an application outside of the machine.
     pub(super) fn next_elsewhere(&self, now: Now, host_id: HostId, restored: Option<Restored>) -> Compute {
         Compute::Next { tenure: self.tenure(now, host_id, restored), data: self.data.clone() }
     }
@@ -117,7 +117,7 @@ impl<A: Application> Token<A> {
         Compute::Merge { own: self.data.clone(), received: branch.data.clone() }
     }
 
-    /// Uses the data of a tenure; the number up to which changes are in it.
+    /// Uses the data of a tenure. Returns the number of the last change in it.
     pub(super) fn use_next(&mut self, now: Instant, next: Next) -> u64 {
         let changed = self.app.used();
         self.data = next.data;
@@ -127,7 +127,7 @@ impl<A: Application> Token<A> {
         changed
     }
 
-    /// The tenure has no number.
+    /// Notes that the tenure has no fence.
     pub(super) fn clear_fence(&mut self) {
         self.fence = None;
     }

@@ -5,24 +5,24 @@ use core::time::Duration;
 use super::lower::Transition;
 use crate::time::Instant;
 
-/// See the module.
+/// A waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     renew_at: Instant,
 }
 
 impl Waiter {
-    /// One that waits from now for so long.
+    /// A waiter that waits from now on for `renew`.
     pub(super) fn new(now: Instant, renew: Duration) -> Self {
         Self { renew_at: now + renew }
     }
 
-    /// One that waits for ever: the node has not started, or stops.
+    /// A waiter that waits for ever: the node has not started, or stops.
     pub(super) fn idle() -> Self {
         Self { renew_at: Instant::FAR }
     }
 
-    /// JA-46: a valid TP1 came, which is what a waiter waits for.
+    /// JA-46: restarts the wait, since a valid TP1 came.
     pub(super) fn offered(&mut self, now: Instant, renew: Duration) {
         *self = Self::new(now, renew);
     }

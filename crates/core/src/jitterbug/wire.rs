@@ -1,4 +1,4 @@
-//! The bytes: one for version and kind, then the fields, big-endian.
+//! The bytes: one byte for version and kind, then the fields, big-endian.
 //!
 //! | message | length | bytes |
 //! |---|---|---|
@@ -20,13 +20,13 @@ use crate::wire::{DecodeError, Reader, Writer};
 pub const VERSION: u8 = 1;
 /// The most entries of a list (JA-35).
 pub const LIST_MAX: usize = 65_535;
-/// How long a TR1 is.
+/// The length of a TR1.
 pub(super) const TR1_BYTES: usize = 11;
-/// How long a TR2 is.
+/// The length of a TR2.
 pub(super) const TR2_BYTES: usize = 5;
-/// How long a TP1 is.
+/// The length of a TP1.
 pub(super) const TP1_BYTES: usize = 9;
-/// How long a TP4 is without its entries.
+/// The length of a TP4 without its entries.
 pub(super) const TP4_BYTES: usize = 5;
 /// The longest entry of a list.
 pub(super) const ENTRY_BYTES_MAX: usize = 22;
@@ -56,7 +56,7 @@ impl Kind {
     /// The kind that a first byte names.
     ///
     /// # Errors
-    /// If it is of another version or names no kind.
+    /// If it has another version or names no kind.
     pub fn of(byte: u8) -> Result<Self, DecodeError> {
         if byte & 0x0f != VERSION {
             return Err(DecodeError::Version);
@@ -113,8 +113,8 @@ pub(super) fn encode_entry(node: &NodeEntry, writer: &mut Writer<'_>) {
     writer.u16(node.addr.port());
 }
 
-/// Reads any message, as a tool does that knows nothing of the conversation: TR1 and TR2 may have bytes behind
-/// them, all others fill `bytes` exactly.
+/// Reads any message, as a tool does that does not know the conversation. TR1 and TR2 may have bytes after them; all
+/// others fill `bytes` exactly.
 ///
 /// # Errors
 /// If the bytes are no message of this version.
@@ -147,7 +147,7 @@ pub fn decode_datagram(bytes: &[u8]) -> Result<Message, DecodeError> {
 /// Reads one entry of a list.
 ///
 /// # Errors
-/// [`DecodeError::Truncated`] if it is not whole, another if it never will be.
+/// [`DecodeError::Truncated`] if it is incomplete, another error if it is invalid.
 pub(super) fn decode_entry(reader: &mut Reader<'_>) -> Result<NodeEntry, DecodeError> {
     let number = reader.i32()?;
     let host_id = HostId::new(number.unsigned_abs()).ok_or(DecodeError::Field("host_id"))?;
@@ -162,7 +162,7 @@ pub(super) fn decode_entry(reader: &mut Reader<'_>) -> Result<NodeEntry, DecodeE
 /// The number of entries at the head of a TP4.
 ///
 /// # Errors
-/// If it is not there, or not a number a list may have.
+/// If it is missing, or is no valid size of a list.
 pub(super) fn decode_size(reader: &mut Reader<'_>) -> Result<usize, DecodeError> {
     let size = usize::try_from(reader.i32()?).map_err(|_| DecodeError::Field("size"))?;
     if size > LIST_MAX { Err(DecodeError::Limit("list")) } else { Ok(size) }
@@ -174,7 +174,7 @@ pub fn hash577(bytes: &[u8]) -> i32 {
     hash577_on(0, bytes)
 }
 
-/// The same, going on from the hash of what came before.
+/// The same, continued from the hash of the bytes before.
 #[must_use]
 pub(super) fn hash577_on(hash: i32, bytes: &[u8]) -> i32 {
     bytes.iter().fold(hash, |hash, &byte| hash.wrapping_mul(577).wrapping_add(i32::from(byte as i8)))
@@ -193,7 +193,7 @@ fn tr1(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
 
 pub(super) fn tp1(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
     let token_id = signed(reader.i32()?)?;
-    // JA-9: who passes a token holds it.
+    // JA-9: the sender of a token holds it.
     if !token_id.is_held() {
         return Err(DecodeError::Field("token_id"));
     }
@@ -202,7 +202,7 @@ pub(super) fn tp1(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
 
 fn tp4(reader: &mut Reader<'_>) -> Result<Message, DecodeError> {
     let size = decode_size(reader)?;
-    // Not by the declared size: what is not there is not allocated.
+    // Allocates by the bytes that are there, not by the declared size.
     let mut nodes = Vec::new();
     for _ in 0..size {
         nodes.push(decode_entry(reader)?);

@@ -1,7 +1,6 @@
 //! The assembly: from a description of a node to the machine that runs, without I/O.
 //!
-//! The builder of the library assembles its nodes here, and so does the simulator: the node that is tested is the node that
-//! runs.
+//! The builder of the library and the simulator both assemble their nodes here, so the tested node is the one in use.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -23,17 +22,17 @@ use crate::{jitterbug, pastry, swim, turns, w3w};
 /// The default port of `members`.
 pub const MEMBERS_PORT: u16 = 7946;
 
-/// The name of the group, unless a node is given another.
+/// The default name of the group.
 const RING: &str = "annulus";
 
-/// Changes the configuration of a service after the node has set what it knows.
+/// Changes the configuration of a service after the node has filled it in.
 pub type Setup<C> = Box<dyn FnOnce(&mut C) + Send>;
 
 /// Describes a node; [`Assembly::build`] makes the machine.
 pub struct Assembly {
     /// The identity of the node; its ids follow from it.
     pub uuid: [u8; 16],
-    /// The name that people call it by.
+    /// Its name for people.
     pub name: String,
     /// The address of all services.
     pub bind: IpAddr,
@@ -51,13 +50,13 @@ pub struct Assembly {
     pub has_seeds: bool,
     /// The broadcast addresses of `token`.
     pub broadcast: Vec<IpAddr>,
-    /// The TCP port that `token` had in its last life; 0 if none.
+    /// The last TCP port of `token` before a restart; 0 if none.
     pub token_tcp_port: u16,
     /// The nodes that `mesh` knows from a file.
     pub known: Vec<KnownNode>,
-    /// What the token carries.
+    /// The application of the token.
     pub token_data: Shipped,
-    /// Applications of `route` that decide about messages that pass.
+    /// Applications of `route` that decide about messages on their path.
     pub applications: Vec<(AppName, Arc<dyn Application>)>,
     /// Runs `members`, with this change of its configuration.
     pub members: Option<Setup<swim::Config>>,
@@ -69,11 +68,11 @@ pub struct Assembly {
     pub mesh: Option<Setup<w3w::Config>>,
     /// Runs `turns`.
     pub turns: Option<Setup<turns::Config>>,
-    /// Machines of the application's own.
+    /// Machines of the application.
     pub companions: Vec<(Service, Part)>,
 }
 
-/// Why a description is no node.
+/// Why a description is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AssemblyError {
@@ -95,7 +94,7 @@ pub enum AssemblyError {
     /// The name and the tags cannot be sent to other members.
     #[error("name and tags: {0}")]
     Tags(#[from] TagsError),
-    /// `mesh` was asked for on an IPv6 address.
+    /// `mesh` was requested on an IPv6 address.
     #[error("mesh speaks IPv4 only: bind to an IPv4 address")]
     MeshNeedsIpv4,
     /// Two parts have one tag.
@@ -142,7 +141,7 @@ impl Assembly {
     /// # Errors
     /// [`AssemblyError`] names the service whose configuration cannot work.
     pub fn build(mut self, mut seed: impl FnMut(Service) -> Seed) -> Result<Node, AssemblyError> {
-        // Where the other services listen travels with the metadata of `members`, so that one is made last.
+        // The metadata of `members` has the ports of the other services, so `members` is made last.
         let (mut parts, mut at) = (Vec::new(), Services::default());
         if let Some(setup) = self.token.take() {
             let token = self.token(setup, &mut at, seed(services::TOKEN))?;

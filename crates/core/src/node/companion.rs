@@ -1,7 +1,7 @@
-//! Companions: machines of an application's own that run beside the services of a node.
+//! Companions: machines of an application that run beside the services of a node.
 //!
-//! A companion is a part like any other: it has sockets, streams and a store of its own under its tag. Beyond that it hears
-//! events of the other parts, and may keep them inside the node. It gives commands to the other parts and gets their
+//! A companion is a part like any other: it has sockets, streams and a store of its own under its tag. It also receives
+//! events of the other parts, and may keep them inside the node. It sends commands to the other parts and gets their
 //! replies, each with the number of its request. The node carries both between the parts after every input.
 
 use core::any::Any;
@@ -37,7 +37,7 @@ pub enum Hearing {
 }
 
 /// A machine that runs beside the services of a node. Every method has a default: a machine that needs nothing of the
-/// others says `impl Companion for MyMachine {}`.
+/// others writes `impl Companion for MyMachine {}`.
 pub trait Companion:
     Machine<
         Command: Clone + Send + Sync + 'static,
@@ -55,16 +55,16 @@ pub trait Companion:
         Hearing::Ignores
     }
 
-    /// An event that is wanted.
+    /// Handles a wanted event.
     #[expect(unused_variables, reason = "the names are for who implements it")]
     fn handle_event(&mut self, now: Now, event: &Event, out: &mut Outbox<'_, Self>) {}
 
-    /// Commands for other parts, numbered by this machine. The node asks for them after every input.
+    /// Commands for other parts, numbered by this machine. The node takes them after every input.
     fn take_commands(&mut self) -> Vec<(RequestId, Command)> {
         Vec::new()
     }
 
-    /// The reply to one of its commands.
+    /// Handles the reply to one of its commands.
     #[expect(unused_variables, reason = "the names are for who implements it")]
     fn handle_reply(&mut self, now: Now, request: RequestId, reply: Reply, out: &mut Outbox<'_, Self>) {}
 }
@@ -115,7 +115,7 @@ trait OwnEventValue: OwnValue {
 
 impl<T: OwnValue + Serialize> OwnEventValue for T {
     fn json(&self) -> Value {
-        // Events of one form: an object.
+        // All events have one form: an object.
         match serde_json::to_value(self) {
             Ok(Value::Object(fields)) => Value::Object(fields),
             Ok(other) => json!({ "event": other }),
@@ -165,7 +165,7 @@ pub struct NotUnderstood;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panicked;
 
-/// What arrives for a companion that has panicked is refused.
+/// Inputs of a companion that has panicked are refused.
 const GONE: Result<(), Refusal> = Err(Refusal::Reject("the companion has panicked"));
 
 /// A companion as a part of a node.
@@ -260,7 +260,7 @@ trait AnyCompanion: fmt::Debug + Send {
     fn timescales(&self) -> Vec<(&'static str, Duration)>;
 }
 
-/// A companion, until it panics: from then on nothing reaches it, and the other parts go on.
+/// A companion, until it panics: from then on it gets no inputs, and the other parts continue.
 #[derive(Clone, Debug, PartialEq)]
 struct Adapter<M> {
     machine: M,
@@ -283,7 +283,7 @@ impl<M: Companion> Adapter<M> {
         done
     }
 
-    /// Asks the machine; the default if it panics, or has panicked before.
+    /// Reads from the machine; the default if it panics, or has panicked before.
     fn ask<T: Default>(&self, call: impl FnOnce(&M) -> T) -> T {
         if self.has_panicked { T::default() } else { caught(|| call(&self.machine)).unwrap_or_default() }
     }
@@ -456,15 +456,16 @@ impl Machine for OwnPart {
     }
 }
 
-/// The request of the glue's own commands. Nobody waits for its reply; a command may give replies to others as well.
+/// The request number of the glue's own commands. Their replies are dropped; such a command may also cause replies to
+/// other requests.
 pub(super) const GLUE: RequestId = RequestId(u64::MAX);
 
-/// Requests of companions have numbers from here on; drivers count from 0, and turns of the ring begin at twice this number.
+/// The first request number of companions; drivers count from 0, and turns of the ring begin at twice this number.
 const FIRST: u64 = 1 << 62;
 /// The most events and replies on their way to companions; further events go to the application only.
 const WAITING_MAX: usize = 4096;
 
-/// A companion, and the function that says which events it hears.
+/// A companion, and the function that selects its events.
 type Listener = (Service, fn(&Event) -> Hearing);
 
 /// Events on their way to companions.
@@ -483,7 +484,7 @@ impl Heard {
         self.listeners.is_empty()
     }
 
-    /// Notes an event for those who want it; the event, if the application gets it.
+    /// Notes an event for the companions that want it. Returns the event if the application gets it.
     pub(super) fn tell(&mut self, event: Event) -> Option<Event> {
         let mut is_kept = false;
         for (listener, hears) in &self.listeners {
@@ -521,7 +522,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// The number under which the node gives a command of a companion on; `None` if too many are open.
+    /// The number under which the node forwards a command of a companion; `None` if too many are open.
     pub(super) fn begin(&mut self, service: Service, request: RequestId) -> Option<RequestId> {
         if self.open.len() >= WAITING_MAX {
             self.replies.push_back((service, request, Reply::NoSuchService));
@@ -533,7 +534,7 @@ impl Asked {
         Some(RequestId(number))
     }
 
-    /// Takes the reply to a companion or to the glue; gives back one for the application.
+    /// Takes the reply to a companion or to the glue. Returns one for the application.
     pub(super) fn reply(&mut self, request: RequestId, reply: Reply) -> Option<Reply> {
         if request == GLUE {
             return None;

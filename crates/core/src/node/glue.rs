@@ -7,9 +7,9 @@
 //! token   ◄─ ring_turns.rs: the turn of the ring waits for the token, then asks the voters ─► turns
 //! ```
 //!
-//! The metadata of a member says where its other services listen ([`Services`]). A service gets only members that run it.
-//! It gets them as ordinary commands, so it cannot tell the glue from an application. Nothing flows back to `members`: each
-//! service can be turned off.
+//! The metadata of a member has the ports of its other services ([`Services`]). A service gets only members that run
+//! it. It gets them as ordinary commands, so it cannot distinguish the glue from an application. Nothing flows back to
+//! `members`: each service can be turned off.
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ use crate::{jitterbug, pastry, w3w};
 /// The timer of the next peer list for `token`.
 pub(super) const TIMER: &str = "node.glue";
 
-/// The time for which changes are collected before `token` gets a new list: members come and go in crowds.
+/// The time for which changes are collected before `token` gets a new list: many members may come or go at once.
 const LIST_DELAY: Duration = Duration::from_secs(1);
 
 /// Changes of members that were not forwarded yet.
@@ -45,7 +45,7 @@ enum MemberChange {
 }
 
 impl Glue {
-    /// Takes an event of `members`.
+    /// Notes an event of `members`.
     pub(super) fn on_event(&mut self, event: &Event) {
         self.changes.push(match *event {
             Event::MemberJoined { id, .. } | Event::MemberUpdated { id, .. } => MemberChange::Alive(id),
@@ -131,8 +131,8 @@ fn forward(change: MemberChange, members: &Swim, commands: &mut Vec<PartCommand>
     }
 }
 
-/// Whether a member is reached. If it had the token and is not, the ring asks for the token at once; a holder that lives
-/// denies (TU-40). A holder that reaches less than half of the ring loses its hold (TU-42).
+/// Whether a member is reachable. If it had the token and is not, the ring starts an election at once; a live holder
+/// denies it (TU-40). A holder that reaches less than half of the ring loses its hold (TU-42).
 fn token_reach(
     members: &Swim,
     id: Id,
@@ -142,7 +142,7 @@ fn token_reach(
     Some(PartCommand::Token(command(member.addr().ip())))
 }
 
-/// News of a live member for `mesh`: its name, its address, and whether it knows letters.
+/// The report of a live member for `mesh`: its name, its address, and whether it knows letters.
 fn mesh_member(members: &Swim, id: Id) -> Option<PartCommand> {
     let (ip, services) = listening(members, id)?;
     let nid = services.nid.as_ref()?.parse().ok()?;
@@ -152,7 +152,7 @@ fn mesh_member(members: &Swim, id: Id) -> Option<PartCommand> {
     Some(PartCommand::Mesh(w3w::Command::Member { nid, name, ip, presence, knows_letters }))
 }
 
-/// News of the presence of a member for `mesh`. A member's id is the first half of its NID.
+/// The report of a member's presence for `mesh`. A member's id is the first half of its NID.
 fn mesh_presence(id: Id, presence: w3w::Presence) -> PartCommand {
     PartCommand::Mesh(w3w::Command::MemberPresence { id, presence })
 }

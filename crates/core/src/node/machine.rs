@@ -1,4 +1,4 @@
-//! The machine of the node: finds the part something belongs to and delegates.
+//! The machine of the node: finds the part of an input and delegates.
 
 use core::cell::RefCell;
 use core::time::Duration;
@@ -22,12 +22,12 @@ use crate::time::{Instant, Now};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     parts: Vec<(Service, Part)>,
-    /// The place of `members`, if there is somebody to tell.
+    /// The place of `members`, if another part needs its events.
     members: Option<usize>,
     glue: Glue,
     heard: Heard,
     asked: Asked,
-    /// Wishes for the ring's turn, on their way through `token` and `turns`.
+    /// Requests for the ring's turn, on their way through `token` and `turns`.
     ring: RingTurns,
     /// The places of `token` and `turns`, if both are here.
     token_and_turns: Option<(usize, usize)>,
@@ -35,7 +35,7 @@ pub struct Node {
 
 type Out<'a, 'b> = &'a mut Outbox<'b, Node>;
 
-/// Runs `$call` on the machine inside a part, with an outbox that stamps its service and wraps what it tells.
+/// Runs `$call` on the machine inside a part, with an outbox that tags its ids and wraps its events and replies.
 macro_rules! within {
     ($node:expr, $part:expr, $service:expr, $out:expr, |$machine:ident, $inner:ident| $call:expr) => {
         match $part {
@@ -50,7 +50,7 @@ macro_rules! within {
     };
 }
 
-/// Runs `$call` with an outbox for a machine of this protocol. Glue, turns of the ring and companions listen.
+/// Runs `$call` with an outbox for a machine of this protocol. Glue, turns of the ring and companions get its events.
 macro_rules! nested {
     ($node:expr, $out:expr, $service:expr, $protocol:ident, |$inner:ident| $call:expr) => {{
         let (glue, heard, asked) = (&mut $node.glue, &mut $node.heard, &mut $node.asked);
@@ -83,7 +83,7 @@ macro_rules! nested {
     }};
 }
 
-/// Asks the machine inside a part, whichever it is.
+/// Reads from the machine inside a part, whichever it is.
 macro_rules! ask {
     ($part:expr, |$machine:ident| $call:expr) => {
         match $part {
@@ -101,14 +101,14 @@ macro_rules! ask {
 /// The most rounds of events, commands and replies between parts after one input. The rest waits for the next one.
 const ROUNDS_MAX: usize = 64;
 
-/// The timer of companions for which something waits.
+/// The timer of companions with waiting events or replies.
 const COMPANIONS: &str = "node.companions";
 
 impl Node {
     /// A node of these parts, each under its tag.
     ///
     /// # Errors
-    /// If a tag is there twice.
+    /// If a tag is used twice.
     pub fn new(parts: Vec<(Service, Part)>) -> Result<Self, DuplicateService> {
         for (index, (service, _)) in parts.iter().enumerate() {
             if parts[..index].iter().any(|(other, _)| other == service) {
@@ -145,7 +145,8 @@ impl Node {
         self.members.is_some()
     }
 
-    /// Tells `token` the group of the voters (TU-31), and `turns` the fences of the ledger until there is a group (TU-8).
+    /// Reports the group of the voters to `token` (TU-31), and the fences of the ledger to `turns` until there is a
+    /// group (TU-8).
     fn introduce_voters(&mut self, now: Now, out: Out<'_, '_>) {
         let Some((token, turns)) = self.token_and_turns else { return };
         let (token, fence) = match &self.parts[token] {
@@ -163,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Does what the turns of the ring want done, until nothing is left.
+    /// Applies the effects of the ring's turns, until there are none.
     fn run_ring_turns(&mut self, now: Now, out: Out<'_, '_>) {
         let Some((token, turns)) = self.token_and_turns else { return };
         let (token, turns) = (self.parts[token].0, self.parts[turns].0);
@@ -191,14 +192,14 @@ impl Node {
         }
     }
 
-    /// Gives a reply to the application, or to the companion that waits for it.
+    /// Gives a reply to the application, or to the companion that requested it.
     fn reply(&mut self, request: RequestId, reply: Reply, out: Out<'_, '_>) {
         if let Some(reply) = self.asked.reply(request, reply) {
             out.reply(request, reply);
         }
     }
 
-    /// Tells the other parts what `members` has told, and companions what they wait for.
+    /// Forwards events of `members` to the other parts, and events and replies to companions.
     fn pass_on(&mut self, now: Now, out: Out<'_, '_>) {
         self.introduce_voters(now, out);
         self.run_ring_turns(now, out);
@@ -264,7 +265,7 @@ impl Node {
         has_run
     }
 
-    /// Takes a command of the application or of a companion.
+    /// Handles a command of the application or of a companion.
     fn command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
         let has_both = self.token_and_turns.is_some();
         let Command { service, command } = command;

@@ -1,9 +1,9 @@
 //! The node: several machines that run as one.
 //!
 //! A [`Node`] is itself a machine. Each of its parts is a service with a tag. The node adds the tag to every id in the
-//! actions of a part, and removes it from inputs before it hands them to that part. So a part does not notice the others.
-//! `glue.rs` forwards failures, round-trip times and known nodes from `members` to the other services. A [`Companion`] is a
-//! machine of the application's own beside them; it hears the events of the others and gives them commands.
+//! actions of a part, and removes it from the part's inputs. So the parts are independent. `glue.rs` forwards failures,
+//! round-trip times and known nodes from `members` to the other services. A [`Companion`] is a machine of the
+//! application beside them. It receives events of the others and sends them commands.
 
 mod assembly;
 mod companion;
@@ -40,11 +40,11 @@ pub enum Part {
     Mesh(Box<w3w::Mesh>),
     /// Grants and takes exclusive turns.
     Turns(Box<turns::Turns>),
-    /// A machine of the application's own.
+    /// A machine of the application.
     Own(OwnPart),
 }
 
-/// The token with one of the applications that are shipped with it.
+/// The token with one of the shipped applications.
 pub type Token = jitterbug::Jitterbug<jitterbug::Shipped>;
 
 /// A command to one part.

@@ -1,10 +1,10 @@
-//! The ring's own turn, where there are voters (TU-29, TU-30): a wish for the name `""` waits for the token, then asks the
-//! voters. The ring decides the order, the voters decide who may.
+//! The ring's own turn, with voters (TU-29, TU-30). A request for the name `""` waits for the token, then sends an Ask
+//! to the voters. The ring decides the order, the voters decide about the turn.
 //!
 //! | stage | leaves it |
 //! |---|---|
 //! | waits for the token | when the token is held here, or its wait is over |
-//! | asks the voters | with the turn; or, if another still has it, the token goes on and the wish waits for the next loop |
+//! | awaits the voters | with the turn; if another node still has it, the token is passed and the request waits for the next loop |
 //! | has the turn | when the turn is released or lost: only then is the token released |
 
 use core::time::Duration;
@@ -14,11 +14,11 @@ use crate::tag::RequestId;
 use crate::time::{Instant, Now};
 use crate::turns::{self, Group, Lock, TurnId};
 
-/// The timer of the next wish whose wait is over.
+/// The timer of the next request whose wait is over.
 pub(super) const TIMER: &str = "node.ring_turn";
-/// Requests from here on are of this part, and so are the keys of its holds.
+/// Requests from this number on are of this part, and so are the keys of its holds.
 const OWN: u64 = 1 << 63;
-/// The token stays here for a lease and so long while the voters say that another has the turn.
+/// How long beyond a lease the token stays here while the voters answer that another node has the turn.
 const VOTERS_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,23 +39,23 @@ struct Wish {
     stage: Stage,
 }
 
-/// Something that the node is to do.
+/// An effect for the node to apply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
-    /// Give `token` a command under this request; without one nobody waits for the reply.
+    /// Gives `token` a command with this request; without one its reply is dropped.
     Token(Option<RequestId>, jitterbug::Command<Set>),
-    /// Ask the voters for the turn of this wish.
+    /// Requests the turn from the voters.
     Ask(u64),
-    /// The voters said no: go on, or give the application this reply.
+    /// The voters refused: retries, or gives the application this reply.
     Retry(u64, turns::Reply),
-    /// Reply to the application.
+    /// Replies to the application.
     Reply(RequestId, turns::Reply),
 }
 
-/// All wishes; `token` bounds their number.
+/// All requests; `token` bounds their number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RingTurns {
-    /// The group that `token` was told of.
+    /// The group that was reported to `token`.
     group: Option<Group>,
     /// The length of its leases.
     lease: Duration,
@@ -70,13 +70,13 @@ impl RingTurns {
         request.0 >= OWN && request.0 < u64::MAX
     }
 
-    /// Whether `token` must be told of this group, whose leases have this length.
+    /// Whether this group, whose leases have this length, must be reported to `token`.
     pub(super) fn declares(&mut self, group: Option<Group>, lease: Duration) -> bool {
         self.lease = lease;
         core::mem::replace(&mut self.group, group) != group
     }
 
-    /// Takes a command for `turns`; gives it back if it has nothing to do with the ring.
+    /// Takes a command for `turns`. Returns it if it does not concern the ring.
     pub(super) fn intercept(
         &mut self,
         now: Now,
@@ -96,7 +96,7 @@ impl RingTurns {
         }
     }
 
-    /// `token` replied to a request of this part.
+    /// Handles a reply of `token` to a request of this part.
     pub(super) fn on_token_reply(&mut self, request: RequestId, reply: &jitterbug::Reply) {
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.key == request.0) else { return };
         match reply {
@@ -110,7 +110,7 @@ impl RingTurns {
         }
     }
 
-    /// `turns` replied to a request of this part.
+    /// Handles a reply of `turns` to a request of this part.
     pub(super) fn on_turns_reply(&mut self, request: RequestId, reply: turns::Reply) {
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.key == request.0) else { return };
         match reply {
@@ -125,7 +125,7 @@ impl RingTurns {
         }
     }
 
-    /// `turns` reported something: the end of a turn releases the token.
+    /// Handles an event of `turns`: the end of a turn releases the token.
     pub(super) fn on_turns_event(&mut self, event: &turns::Event) {
         let (turns::Event::TurnReleased { turn, .. } | turns::Event::TurnLost { turn, .. }) = event else {
             return;
@@ -137,7 +137,7 @@ impl RingTurns {
         }
     }
 
-    /// Ends the wishes that waited for the token in vain.
+    /// Ends the requests whose wait for the token is over.
     pub(super) fn expire(&mut self, now: Now) {
         let over = |wish: &&Wish| wish.stage == Stage::AwaitsToken && wish.until <= now.mono;
         while let Some(key) = self.wishes.iter().find(over).map(|wish| wish.key) {
@@ -150,14 +150,14 @@ impl RingTurns {
         core::mem::take(&mut self.effects)
     }
 
-    /// The question to the voters for a wish, with its request.
+    /// The command to the voters for a request, with its number.
     pub(super) fn question(&self, now: Now, key: u64) -> Option<(RequestId, turns::Command)> {
         let wish = self.wishes.iter().find(|wish| wish.key == key)?;
         let wait = (self.lease + VOTERS_WAIT).min(wish.until.since(now.mono)).max(Duration::from_millis(1));
         Some((RequestId(key), turns::Command::Lock(Lock { wait, ..wish.lock.clone() })))
     }
 
-    /// The voters said no: the token goes on, and the wish waits for it again while it has time.
+    /// Handles a refusal of the voters: the token is passed, and the request waits for it again while it has time.
     pub(super) fn retry(&mut self, now: Now, key: u64, reply: turns::Reply) {
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.key == key) else { return };
         if wish.until <= now.mono {
@@ -176,7 +176,7 @@ impl RingTurns {
     }
 
     fn wish(&mut self, now: Now, request: RequestId, lock: Lock) {
-        // A request that is repeated is the same wish.
+        // A repeated request is the same request.
         if let Some(wish) = self.wishes.iter_mut().find(|wish| wish.lock.turn == lock.turn) {
             let before = core::mem::replace(&mut wish.request, request);
             return self.effects.push(Effect::Reply(before, turns::Reply::Withdrawn));
@@ -188,12 +188,12 @@ impl RingTurns {
         self.ask_token(key, limit);
     }
 
-    /// Whether the voters have granted the turn: `turns` answers for it from then on.
+    /// Whether the voters have granted the turn: `turns` handles it from then on.
     fn has_turn(&self, turn: TurnId) -> bool {
         self.wishes.iter().any(|wish| wish.lock.turn == turn && wish.stage == Stage::HasTurn)
     }
 
-    /// Ends a wish that still waits for the token; whether there was one. The voters know nothing of it yet.
+    /// Ends a request that still waits for the token. Returns whether there was one. The voters do not know of it yet.
     fn withdraw(&mut self, request: RequestId, turn: TurnId) -> bool {
         let waits = |wish: &&Wish| wish.lock.turn == turn && wish.stage == Stage::AwaitsToken;
         let Some(key) = self.wishes.iter().find(waits).map(|wish| wish.key) else { return false };
@@ -210,7 +210,7 @@ impl RingTurns {
         }
     }
 
-    /// The token stays for as long as the turn may last, and the question before it.
+    /// Holds the token for as long as the turn may last, plus the time of the request to the voters.
     fn ask_token(&mut self, key: u64, limit: Duration) {
         let limit = limit.saturating_add(self.lease + VOTERS_WAIT);
         self.effects.push(Effect::Token(Some(RequestId(key)), jitterbug::Command::HoldAs { key, limit }));
@@ -255,7 +255,7 @@ mod tests {
         ring.on_token_reply(RequestId(OWN), &jitterbug::Reply::Held { fence: 3, hold: RequestId(OWN) });
     }
 
-    /// A wish under request 5 whose token is here.
+    /// A request number 5 whose token is here.
     fn asking() -> RingTurns {
         let mut ring = RingTurns::default();
         assert!(ring.declares(Some(Group([1; 16])), Duration::from_secs(20)));
@@ -276,7 +276,7 @@ mod tests {
     const RELEASES: Effect = Effect::Token(None, jitterbug::Command::Withdraw { key: OWN });
 
     #[test]
-    fn tu_29_the_ring_is_asked_first_and_the_voters_with_the_token() {
+    fn tu_29_a_request_waits_for_the_token_and_then_goes_to_the_voters() {
         let mut ring = asking();
         let Some((request, turns::Command::Lock(asked))) = ring.question(at(1), OWN) else {
             panic!("it asks")
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn tu_29_while_another_has_the_turn_the_token_goes_on_and_the_wish_waits_for_the_next_loop() {
+    fn tu_29_while_another_node_has_the_turn_the_token_is_passed_and_the_request_waits() {
         let mut ring = asking();
         ring.on_turns_reply(RequestId(OWN), turns::Reply::NotFree(None));
         assert_eq!(ring.take_effects(), [Effect::Retry(OWN, turns::Reply::NotFree(None))]);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_that_waits_for_the_token_is_withdrawn_or_times_out() {
+    fn a_request_that_waits_for_the_token_is_withdrawn_or_times_out() {
         let mut ring = RingTurns::default();
         assert_eq!(ring.intercept(at(0), RequestId(5), lock(9)), None);
         assert_eq!(ring.intercept(at(0), RequestId(6), lock(10)), None);

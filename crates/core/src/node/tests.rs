@@ -1,4 +1,4 @@
-//! Two pings of different tags in one node, neither knowing of the other.
+//! Two pings with different tags in one node, independent of each other.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -80,7 +80,7 @@ fn a_node_keeps_the_contract() {
 }
 
 #[test]
-fn a_node_wants_what_its_parts_want_under_their_tags() {
+fn a_node_has_the_endpoints_of_its_parts_under_their_tags() {
     let endpoints = node().endpoints();
     let sockets: Vec<_> = endpoints.sockets.iter().map(|socket| (socket.id.service(), socket.bind)).collect();
     assert_eq!(sockets, [(RED, addr(1, 7001)), (BLUE, addr(1, 7002))]);
@@ -90,7 +90,7 @@ fn a_node_wants_what_its_parts_want_under_their_tags() {
 }
 
 #[test]
-fn a_datagram_reaches_its_part_alone() {
+fn a_datagram_reaches_only_its_part() {
     let mut rig = Rig::new(node());
     rig.start();
     rig.take_log();
@@ -105,7 +105,7 @@ fn a_datagram_reaches_its_part_alone() {
 }
 
 #[test]
-fn a_stream_reaches_its_part_alone() {
+fn a_stream_reaches_only_its_part() {
     let mut rig = Rig::new(node());
     rig.start();
     rig.take_log();
@@ -147,7 +147,7 @@ fn commands_go_to_the_part_they_name() {
 }
 
 #[test]
-fn what_belongs_to_no_part_is_refused() {
+fn an_input_of_no_part_is_refused() {
     let mut rig = Rig::new(node());
     rig.start();
     let refusal = Err(Refusal::Reject("no such service"));
@@ -209,7 +209,7 @@ fn member(number: u8, services: swim::Services) -> swim::Node {
 }
 
 #[test]
-fn what_members_measures_and_suspects_reaches_route() {
+fn measurements_and_suspicions_of_members_reach_route() {
     let services = swim::Services { route: Some(22_009), ..swim::Services::default() };
     let config = swim::Config { bind: addr(1, 7946), ..swim::Config::new(Id::new(1), swim::Preset::Lan) };
     let mut members = swim::Swim::new(&config, [1; 32]).unwrap();
@@ -237,10 +237,10 @@ fn what_members_measures_and_suspects_reaches_route() {
     assert_eq!(route, [&PartCommand::Route(alive), &PartCommand::Route(recovered)], "n3 runs no route");
     let reached = PartCommand::Token(jitterbug::Command::MemberReachable(addr(2, 7946).ip()));
     assert_eq!(commands.iter().filter(|command| **command == reached).count(), 2, "TU-42: {commands:?}");
-    let (at, _) = glue.poll_timeout().expect("token hears of new members");
+    let (at, _) = glue.poll_timeout().expect("token gets a new list");
     let later = Now { mono: at, ..Now::default() };
     let ask = glue.commands(later, &mut members);
-    assert_eq!(ask, [PartCommand::Token(jitterbug::Command::Ask(Vec::new()))], "nobody runs it");
+    assert_eq!(ask, [PartCommand::Token(jitterbug::Command::Ask(Vec::new()))], "no member runs it");
     assert_eq!(glue.poll_timeout(), None);
     let suspected =
         swim::Event::MemberSuspected { id: Id::new(2), addr: addr(2, 7946), incarnation, by: Id::new(3) };
@@ -251,7 +251,7 @@ fn what_members_measures_and_suspects_reaches_route() {
 }
 
 #[test]
-fn a_node_with_members_alone_has_no_use_for_glue() {
+fn a_node_with_members_alone_has_no_glue() {
     let config = swim::Config { bind: addr(1, 7946), ..swim::Config::new(Id::new(1), swim::Preset::Lan) };
     let members = Part::Members(Box::new(swim::Swim::new(&config, [1; 32]).unwrap()));
     let alone = Node::new(vec![(MEMBERS, members.clone())]).unwrap();
@@ -324,7 +324,7 @@ impl Companion for Listener {
 }
 
 #[test]
-fn a_companion_hears_the_others_keeps_events_inside_and_gets_replies_to_its_commands() {
+fn a_companion_receives_events_keeps_some_inside_and_gets_replies_to_its_commands() {
     let own = Service(128);
     let parts = vec![
         (RED, part(7001, 1)),
@@ -333,7 +333,7 @@ fn a_companion_hears_the_others_keeps_events_inside_and_gets_replies_to_its_comm
     ];
     let mut rig = Rig::new(Node::new(parts).unwrap());
     rig.start();
-    // Nobody answers the pings: both parts say so.
+    // The pings get no answer: both parts report that.
     rig.advance(Duration::from_secs(20));
     let log = rig.take_log().join("\n");
     let events = |of: &str| log.lines().filter(|line| line.starts_with("Event") && line.contains(of)).count();

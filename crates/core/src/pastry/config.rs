@@ -1,4 +1,4 @@
-//! What can be set, and what cannot be set together.
+//! The settings, and the combinations that are invalid.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,43 +9,44 @@ use crate::id::{Base, Id};
 /// The port of the service.
 pub const PORT: u16 = 22001;
 
-/// The settings of one node. Every `_max` says in its line what happens at it.
+/// The settings of one node. Each `_max` says what happens beyond it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The own place on the ring.
+    /// The id of the node.
     pub id: Id,
-    /// Where to listen, for streams and for datagrams.
+    /// The address to listen on, for streams and datagrams.
     pub bind: SocketAddr,
-    /// Where others reach us, if that is not where we listen.
+    /// The address at which others reach the node, if it differs from `bind`.
     pub advertise: Option<SocketAddr>,
     /// The name of the ring (PA-44). Nodes of another name are refused.
     pub ring: String,
-    /// Nodes to join through. None makes this node the first of a ring (PA-20); one that lists its own address founds
-    /// the ring if none of the others lets it in.
+    /// Nodes to join through. A node without seeds is the first of a ring (PA-20). A node that lists its own address
+    /// bootstraps the ring if no other seed accepts it.
     pub seeds: Vec<SocketAddr>,
     /// Bits of a digit, the parameter `b` (N-2).
     pub base: Base,
-    /// |L|: nodes of the leaf set, both sides together. More are not kept: the nearest stay.
+    /// |L|: nodes of the leaf set, both sides together; the nearest are kept.
     pub leaf_set_max: usize,
-    /// |M|: nodes of the neighbourhood set. More are not kept: the nearest stay.
+    /// |M|: nodes of the neighbourhood set; the nearest are kept.
     pub neighbourhood_max: usize,
-    /// The applications that run here from the start. A message for another one fails.
+    /// The applications that run here from the start. A message for any other one fails.
     pub applications: Vec<AppName>,
-    /// Who says which nodes live.
+    /// The source of liveness verdicts.
     pub liveness: Liveness,
     /// Whether a node without seeds waits until `members` names a node to join through, instead of being the first of
-    /// its ring. If none of those named lets it in, the one with the least id bootstraps the ring.
+    /// its ring. If none of the named nodes accepts it, the one with the least id bootstraps the ring.
     pub await_members: bool,
 
     /// How long a request may take. Twice that bounds the wait for stragglers of a join (P-35, PA-17).
     pub network_timeout: Duration,
     /// The shortest acknowledgement timeout, whatever the measured round-trip times say (PD-3).
     pub ack_timeout_min: Duration,
-    /// How long the origin of a message waits for its end, all attempts together, unless the command says otherwise.
+    /// How long the origin of a message waits for its outcome, all attempts together, unless the command sets a
+    /// deadline.
     pub message_timeout: Duration,
     /// How many hops a message may take (PA-36).
     pub ttl: u8,
-    /// How many other next nodes are tried when one certainly did not get the message (PA-35); then the attempt fails.
+    /// How many other next hops are tried when one certainly did not get the message (PA-35); then the attempt fails.
     pub reroutes_max: usize,
     /// How often the nearest leaf of each side is probed (PA-34a).
     pub leaf_interval: Duration,
@@ -60,37 +61,39 @@ pub struct Config {
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
 
-    /// The longest message, frames and all. A longer one is refused. Of large ones that are coming eight times that is
-    /// kept at most: whose message has more than half of what the others leave is refused.
+    /// The longest message, frames included. A longer one is refused. Incomplete large messages of all connections take
+    /// at most eight times that. One connection may use half of the bytes that the others leave free; beyond that it is
+    /// refused.
     pub message_bytes_max: usize,
-    /// The most bytes that wait on one connection, and half of what waits on all at most; one connection may have half of
-    /// what the others leave. More make the message go another way.
+    /// The most bytes queued on one connection; all connections together have twice as many. One connection may use
+    /// half of the bytes that the others leave free. Beyond that the message takes another path.
     pub queue_bytes_max: usize,
-    /// The most connections we open. For one more the longest idle is ended.
+    /// The most connections that this node opens. For one more the longest idle one is closed.
     pub connections_max: usize,
-    /// The most connections others open to us, a quarter of them from one address. One more is reset.
+    /// The most connections that others open to this node, a quarter of them from one address. One more is reset.
     pub accepted_max: usize,
     /// The most proximities kept. For one more the oldest is forgotten (PA-31).
     pub proximities_max: usize,
-    /// The most messages passed on that wait for their acknowledgement, and as many that are held. One more is not
-    /// taken: the sender tries another way.
+    /// The most forwarded messages that wait for their acknowledgement, and as many deferred ones. One more gets a
+    /// nack, and its sender tries another path.
     pub relays_max: usize,
-    /// The most messages of our own that wait for their end. One more is refused.
+    /// The most messages of this node without outcome. One more is refused.
     pub outstanding_max: usize,
-    /// The most messages that the own applications have not settled. For one more the owner answers `Busy`.
+    /// The most messages that applications have not settled. For one more the owner answers `Busy`.
     pub open_max: usize,
     /// The most bytes of such messages. Beyond that the owner answers `Busy`.
     pub open_bytes_max: usize,
-    /// The most numbers of accepted messages remembered against duplicates. For one more the oldest is forgotten.
+    /// The most numbers of accepted messages remembered to drop duplicates. For one more the oldest is forgotten.
     pub window_max: usize,
-    /// The most nodes heard of that wait to be measured, and as many of our own that wait to be asked. One more is not;
-    /// of our own, those that are suspected stay.
+    /// The most nodes named by others that wait for a probe, and as many known nodes. Further ones are dropped; among
+    /// known nodes the suspected ones stay.
     pub candidates_max: usize,
-    /// The most probes under way to nodes heard of, and as many to our own. More wait.
+    /// The most probes under way to nodes named by others, and as many to known nodes. Further ones wait.
     pub probes_max: usize,
     /// The most lost nodes remembered for a merge (PA-42). For one more the oldest is forgotten.
     pub past_max: usize,
     /// A fault to build in, so that the tests can show that they would notice it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -99,13 +102,13 @@ pub struct Config {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A connection that stands is kept until the kernel gives it up, however long the peer is silent.
+    /// An established connection is kept until the kernel closes it, however long the peer is silent.
     KeepConnections,
     /// A message is reported as delivered in the call that gives it to the application.
     ReportBeforeSettled,
 }
 
-/// Who says which nodes live (PA-13).
+/// The source of liveness verdicts (PA-13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
     /// This machine, by its own probes (PA-34a).
@@ -152,6 +155,7 @@ impl Default for Config {
             candidates_max: 2048,
             probes_max: 64,
             past_max: 20,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -199,6 +203,18 @@ impl Config {
     pub(super) fn side_max(&self) -> usize {
         self.leaf_set_max / 2
     }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
+    }
 }
 
 /// An announcement of full tables must fit.
@@ -213,16 +229,16 @@ pub enum ConfigError {
         /// As configured.
         leaf_set_max: usize,
     },
-    /// The node would tell others an address that is none.
+    /// The node would advertise an address that others cannot reach.
     #[error("others cannot reach route at {addr}: bind to an address of this machine (node.bind)")]
     Unreachable {
         /// As configured.
         addr: SocketAddr,
     },
-    /// Something may not be zero.
+    /// A setting may not be zero.
     #[error("route.{name} is zero: give it a value above zero")]
     Zero {
-        /// What.
+        /// Its name.
         name: &'static str,
     },
     /// The tables would not fit into a message.

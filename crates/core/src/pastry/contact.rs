@@ -1,4 +1,4 @@
-//! Contacts: who a node is and where it listens, and the versions of its tables.
+//! Contacts: id and address of a node, and the versions of its tables.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::id::Id;
 
-/// Which life of a node: a node that restarts takes a greater one, and the greatest counts (PA-21).
+/// The generation of a node: a node that restarts takes a greater one, and the greatest counts (PA-21).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Generation(pub u64);
@@ -16,28 +16,28 @@ pub struct Generation(pub u64);
 pub struct Contact {
     /// Its place on the ring.
     pub id: Id,
-    /// Where it listens.
+    /// Its address.
     pub addr: SocketAddr,
-    /// Which of its lives.
+    /// Its generation.
     pub generation: Generation,
 }
 
-/// How often each table of a node has changed in its life (PA-24). They travel with the tables, so that a joiner
-/// can tell which state it saw (P-36).
+/// How often each table of a node has changed in its generation (PA-24). The versions are sent with the tables, so that
+/// a joiner knows which state it saw (P-36).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Versions {
     /// Changes of the leaf set.
     pub leaf_set: u32,
     /// Changes of the routing table.
     pub routing_table: u32,
-    /// Changes of the neighbourhood set. It informs only: it depends on the noise of round-trip times, so it does
-    /// not count as a race (PA-26).
+    /// Changes of the neighbourhood set, for information. They follow the noise of round-trip times, so they do not
+    /// count as a race (PA-26).
     pub neighbourhood: u32,
 }
 
 impl Versions {
-    /// Whether these tables have changed since somebody saw `seen` of them (P-37). Lower versions are those of a later
-    /// life, which began with none (PA-24).
+    /// Whether these tables have changed since a node saw `seen` of them (P-37). Lower versions are of a later
+    /// generation, which began at 0 (PA-24).
     #[must_use]
     pub fn have_changed_since(self, seen: Self) -> bool {
         self.leaf_set != seen.leaf_set || self.routing_table != seen.routing_table

@@ -1,41 +1,41 @@
-//! What a routing node counts.
+//! The counters of a routing node.
 
 crate::counters! {
-    /// What a routing node counts.
+    /// The counters of a routing node.
     pub struct Counters {
-        /// Messages of our own that were sent.
+        /// Messages that this node sent as origin.
         messages_sent,
-        /// Messages of our own that were sent again.
+        /// Retries of messages of this node.
         messages_retried,
         /// Messages that an application accepted here.
         messages_delivered,
-        /// Messages that came again and were not delivered again.
+        /// Duplicates of accepted messages that were not delivered again.
         duplicates_dropped,
-        /// Messages sent to a next node.
+        /// Messages sent to a next hop.
         messages_forwarded,
-        /// Messages that a next node did not acknowledge in time.
+        /// Messages that a next hop did not acknowledge in time.
         messages_overdue,
-        /// Messages that took another path because a node certainly did not take them.
+        /// Messages that took another path because a next hop certainly did not take them.
         messages_rerouted,
-        /// Messages that a next node may have taken, or not: reported to their origins.
+        /// Messages that a next hop may have taken: reported to their origins as lost.
         messages_lost,
         /// Attempts that failed here.
         messages_failed,
-        /// Messages that were not taken because too many were in flight or open.
+        /// Messages refused because too many were in flight or open.
         messages_refused,
         /// Messages that an application stopped, changed or redirected here.
         messages_intercepted,
         /// Messages of the protocol sent over streams, all kinds.
         frames_sent,
-        /// Messages of the protocol that were not sent: too long, or too much waited, on that connection or on all.
+        /// Messages of the protocol that were not sent: too long, or the queue of their connection or of all was full.
         frames_refused,
-        /// Connections that were reset: too many of one address, or too many large messages at a time.
+        /// Connections reset: too many from one address, or too many large messages at a time.
         connections_refused,
         /// Probes sent, by datagram or stream.
         probes_sent,
         /// Probes answered.
         probes_answered,
-        /// Joins that came by.
+        /// Joins that passed through this node.
         joins_seen,
         /// Announcements sent.
         announcements_sent,
@@ -49,17 +49,17 @@ crate::counters! {
         requests_sent,
         /// Requests for state answered.
         requests_answered,
-        /// Nodes that did not answer: messages for them moved, their entries stayed.
+        /// Nodes marked as away: messages for them moved, their entries stayed.
         peers_away,
-        /// Nodes that were removed because they did not answer.
+        /// Nodes removed because they did not answer.
         peers_failed,
-        /// Probes that were not sent because too many waited.
+        /// Probes not sent because too many waited.
         probes_dropped,
-        /// Pongs that answer nothing: late, repeated or forged.
+        /// Pongs that match no probe: late, repeated or forged.
         pongs_unmatched,
-        /// Datagrams and streams that were not a message.
+        /// Datagrams and streams that could not be decoded.
         malformed,
-        /// Well-formed messages that were refused: of another ring, or out of turn.
+        /// Well-formed messages that were refused: of another ring, or in a state that does not accept them.
         refused,
     }
 }

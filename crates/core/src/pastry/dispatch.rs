@@ -14,7 +14,7 @@ use crate::tag::{RequestId, StreamId};
 use crate::time::Now;
 use crate::wire::DecodeError;
 
-/// Who sent a message, and how.
+/// The sender of a message, and its connection.
 #[derive(Clone, Copy)]
 struct Sender {
     contact: Contact,
@@ -59,7 +59,7 @@ impl Pastry {
         if let Some(contact) = sender {
             let is_validated = self.lower.transport.is_address_validated(stream, contact.addr);
             if self.lower.tables.is_avoided(contact.id) && is_validated {
-                // PD-4: it was heard from, so it is probed at once.
+                // PD-4: a message from it arrived, so it is probed at once.
                 self.lower.prober.hasten_away(contact.id, now.mono);
             }
             self.delivery.begin_acks(contact);
@@ -100,14 +100,14 @@ impl Pastry {
             Message::Route { transmission, envelope } => {
                 self.delivery.on_route(cx, from, transmission, envelope);
             }
-            // Anybody could say that: nobody on another machine may answer for the node that got the message.
+            // Any node could forge these: only the machine that got the message may acknowledge it.
             Message::Ack { .. } | Message::Nack { .. } if !is_validated => cx.count().refused += 1,
             Message::Ack { transmissions, delivered } => {
                 self.delivery.on_acks(cx, from, &transmissions, &delivered);
             }
             Message::Nack { transmission } => {
                 if !self.delivery.on_nack(cx, from, transmission) {
-                    // Nobody waits for the acknowledgement of a join.
+                    // The sender keeps no state for the acknowledgement of a join.
                     self.join.on_nack(cx, from.addr);
                 }
             }
@@ -115,7 +115,7 @@ impl Pastry {
                 self.delivery.on_report(cx, from, (id, attempt, hops), report);
             }
             Message::Announce { .. } | Message::Exit if !is_validated => {
-                // Anybody could say that: the node is probed at the address it claims.
+                // Any node could forge this: the claimed address is probed.
                 cx.count().refused += 1;
                 cx.verify(from);
             }
@@ -124,7 +124,7 @@ impl Pastry {
         }
     }
 
-    /// The messages that keep the tables.
+    /// Handles the messages that maintain the tables.
     fn handle_tables(&mut self, now: Now, sender: Sender, message: Message, out: Out<'_, '_>) {
         let Sender { contact: from, rtt, is_validated } = sender;
         let cx = &mut self.lower.cx(now, out);
@@ -145,14 +145,14 @@ impl Pastry {
                 self.join.on_announce(cx, &state, seen, wants_welcome);
             }
             Message::Welcome { versions } => self.join.on_welcome(cx, from.id, versions),
-            // One report removes nobody (PF-13).
+            // One report removes no node (PF-13).
             Message::Suspect { id } => cx.probe(id),
             Message::Refuse => self.join.on_refuse(cx),
             _ => {}
         }
     }
 
-    /// Handles what the application asks.
+    /// Handles a command of the application.
     pub(super) fn command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
         let cx = &mut self.lower.cx(now, out);
         let reply = match command {
@@ -197,10 +197,10 @@ impl Pastry {
         out.reply(request, reply);
     }
 
-    /// The greeting of a connection says who speaks.
+    /// Handles the greeting of a connection, which names its peer.
     fn greeted(&mut self, now: Now, stream: StreamId, from: Contact, out: Out<'_, '_>) {
         self.lower.transport.greeted(now.mono, stream, from, out);
-        // The node that had that address before is probably not there any more. It is probed: anybody can claim it.
+        // The node that had that address before is probably gone. It is probed, since any node can claim an address.
         let former = self.lower.tables.peer_at(from.addr);
         if let Some(former) = former.filter(|former| former.id != from.id) {
             self.lower.cx(now, out).verify(former);

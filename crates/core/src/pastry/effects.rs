@@ -1,9 +1,9 @@
-//! Effects: what a part reports to the parts above it. Only the machine acts on them.
+//! Effects: reports of a part to the parts above it. Only the machine acts on them.
 
 use super::contact::Contact;
 use crate::id::Id;
 
-/// News of a part.
+/// A report of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     /// A node was inserted into the leaf set.

@@ -1,4 +1,4 @@
-//! What every part may read: the configuration, the own contact, randomness, counters.
+//! The environment of all parts: the configuration, the own contact, randomness, counters.
 
 use super::config::Config;
 use super::contact::{Contact, Generation};
@@ -7,7 +7,7 @@ use super::message::{MessageId, RingTag};
 use crate::rng::{Rng, Seed};
 use crate::time::Instant;
 
-/// The surroundings of all parts of one node.
+/// The environment of all parts of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Env {
     config: Config,
@@ -49,12 +49,12 @@ impl Env {
         &mut self.rng
     }
 
-    /// The counters, to count.
+    /// The counters, to increment.
     pub(super) fn count(&mut self) -> &mut Counters {
         &mut self.counters
     }
 
-    /// A number for a message that nobody waits for.
+    /// A number for a message whose reply is not awaited.
     pub(super) fn next_message_id(&mut self) -> MessageId {
         MessageId(self.rng.next_u128())
     }

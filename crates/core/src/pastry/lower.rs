@@ -1,6 +1,6 @@
 //! The lower parts in one bundle, and the context through which an upper part calls them.
 //!
-//! `Join`, `Repair` and `Delivery` are not in it, so none of them can call another; news for them are [`Effect`]s.
+//! `Join`, `Repair` and `Delivery` are not in it, so none of them can call another. They get [`Effect`]s instead.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ impl Lower {
     }
 }
 
-/// What an upper part may call during one input.
+/// The calls of an upper part during one input.
 pub(super) struct Cx<'a, 'b> {
     pub(super) now: Now,
     pub(super) lower: &'a mut Lower,
@@ -73,14 +73,14 @@ impl Cx<'_, '_> {
         transport.send_with(env, self.now.mono, to, |writer| encode(message, writer), self.out)
     }
 
-    /// Sends a message to a node with an entry; whether it was sent.
+    /// Sends a message to a node with an entry. Returns whether it was sent.
     pub(super) fn send_to(&mut self, id: Id, message: &Message) -> bool {
         let Some(contact) = self.tables().contact(id) else { return false };
         self.send(contact.addr, message).is_some()
     }
 
-    /// Inserts a node that spoke to this node, or answered after `sample`. False if another one is known under its id;
-    /// that is probed first (PA-22).
+    /// Inserts the sender of a message, or a node that answered after `sample`. Returns false if another node is known
+    /// under its id; that one is probed first (PA-22).
     pub(super) fn insert(&mut self, contact: Contact, sample: Option<Duration>) -> bool {
         if contact.id == self.own().id {
             return false;
@@ -100,7 +100,7 @@ impl Cx<'_, '_> {
             self.effect(Effect::NewLeaf(contact.id));
         }
         if inserted.unmeasured && !self.lower.prober.is_pending(contact.id) {
-            // It spoke first: whether it answers where it says, and how near it is, is still to be measured (P-32).
+            // The node sent first: a probe verifies its address and measures its distance (P-32).
             self.ask(contact, false, Reason::Known);
         }
         true
@@ -116,8 +116,8 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// The same for nodes out of the tables of a node that is `distance` away. That node says how far they are from it, so
-    /// only those are probed that are probably nearer than the nodes in their places (PA-15).
+    /// The same for nodes from the tables of a node at `distance`. That node sends its own distances to them. Only
+    /// nodes that are probably nearer than the current entries are probed (PA-15).
     pub(super) fn consider_all(&mut self, tables: &TablesSent, interest: Interest, distance: Option<Score>) {
         self.consider(&tables.leaf_set, Interest::EmptySlot);
         let named = tables.routing_table.iter().chain(&tables.neighbourhood);
@@ -131,7 +131,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Has a node probed. `leaf` is whether a place in the leaf set depends on it.
+    /// Queues a probe of a node. `leaf` is whether an entry in the leaf set depends on it.
     pub(super) fn ask(&mut self, contact: Contact, leaf: bool, reason: Reason) {
         if !self.lower.prober.ask(contact, leaf, reason) {
             self.count().probes_dropped += 1;
@@ -145,7 +145,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Probes a node that somebody else spoke of.
+    /// Probes a contact that another node named.
     pub(super) fn verify(&mut self, contact: Contact) {
         if self.tables().peer(contact.id).is_some() {
             self.probe(contact.id);
@@ -154,7 +154,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Defers messages for a node until a probe has decided whether it lives.
+    /// Defers messages for a node until a probe has decided whether it is alive.
     pub(super) fn suspect(&mut self, id: Id) {
         let Some(contact) = self.tables().contact(id) else { return };
         if self.tables().away().contains(&id) {
@@ -165,7 +165,7 @@ impl Cx<'_, '_> {
         self.ask(contact, leaf, Reason::Suspected);
     }
 
-    /// Uses a node again.
+    /// Clears the suspicion of a node.
     pub(super) fn clear_suspicion(&mut self, id: Id) {
         if self.lower.tables.clear_suspicion(id) {
             self.lower.prober.forget(id);
@@ -173,7 +173,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Begins the probes that wait, as many as may be under way.
+    /// Begins waiting probes, up to the limit.
     pub(super) fn start_probes(&mut self) {
         while self.lower.prober.has_next() {
             let Lower { env, prober, tables, .. } = &mut *self.lower;
@@ -187,7 +187,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Sends probes again, and gives verdicts.
+    /// Sends due probes again, and reports verdicts.
     pub(super) fn continue_probes(&mut self) {
         let now = self.now.mono;
         while let Some(due) = self.lower.prober.pop_due(now) {
@@ -213,7 +213,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// A probe was answered; false if it was none of ours.
+    /// Handles a pong. Returns false if it answers no probe of this node.
     pub(super) fn on_pong(
         &mut self,
         nonce: u64,
@@ -230,10 +230,10 @@ impl Cx<'_, '_> {
             return false;
         };
         self.count().probes_answered += 1;
-        // The node is where it was probed; that it is elsewhere, anybody could say.
+        // The node is at the address that was probed. Any node could claim another address.
         let contact = Contact { addr: answer.contact.addr, ..from };
         if answer.contact.id != contact.id {
-            // Another node lives there now.
+            // Another node has that address now.
             self.effect(Effect::Dead(answer.contact));
         }
         self.insert(contact, Some(answer.rtt));
@@ -248,7 +248,7 @@ impl Cx<'_, '_> {
         Message::Pong { ring: self.lower.env.ring(), nonce, from: self.own(), leaf_set_version }
     }
 
-    /// A round-trip time of a node was measured by others: its place may change.
+    /// Notes a round-trip time of a node that others measured: its entries may change.
     pub(super) fn measured(&mut self, contact: Contact, rtt: Duration) {
         let was_avoided = self.tables().is_avoided(contact.id);
         if !was_avoided {
@@ -266,7 +266,7 @@ impl Cx<'_, '_> {
             }
             return;
         }
-        // That nobody answers where a node is said to be says nothing of the node that we know elsewhere (PA-39).
+        // Silence at the claimed address says nothing about the node that we know at another address (PA-39).
         self.lower.prober.end(nonce);
         if known.is_none() {
             self.lower.tables.mark_removed(self.now.mono, &contact);

@@ -40,7 +40,7 @@ const GENERATION_KEY: &[u8] = b"generation";
 const LOAD: OpId = OpId::new(1);
 const STORE: OpId = OpId::new(2);
 
-/// The timers, by the name under which `poll_timeout` gives them.
+/// The timers, by the names that `poll_timeout` returns.
 mod timer {
     /// The join continues, or is tried again.
     pub(super) const JOIN: &str = "route.join";
@@ -64,7 +64,7 @@ mod timer {
     pub(super) const MERGE: &str = "route.merge";
     /// A connection times out.
     pub(super) const CONNECTION: &str = "route.connection";
-    /// The node has had its time to stop.
+    /// The time to stop is over.
     pub(super) const STOP: &str = "route.stop";
 }
 
@@ -89,7 +89,7 @@ pub struct Pastry {
 pub(super) type Out<'a, 'b> = &'a mut Outbox<'b, Pastry>;
 
 impl Pastry {
-    /// A node with these settings; `seed` decides all it draws.
+    /// A node with these settings; `seed` decides all random choices.
     ///
     /// # Errors
     /// If the settings cannot work together.
@@ -105,14 +105,14 @@ impl Pastry {
         Ok(Self { lower, join, repair: Repair::default(), delivery })
     }
 
-    /// Runs an application here that decides inside the machine about messages for `name`.
+    /// Adds an application inside the machine for messages to `name`.
     #[must_use]
     pub fn with_application(mut self, name: AppName, application: Arc<dyn Application>) -> Self {
         self.delivery.register_with(name, application);
         self
     }
 
-    /// What it has counted so far.
+    /// The counters.
     #[must_use]
     pub fn counted(&self) -> Counters {
         *self.lower.env.counters()
@@ -189,7 +189,7 @@ impl Pastry {
         self.lower.tables.next_hop(key, &[], None)
     }
 
-    /// Removes a node from the tables: the one place where that becomes calls to other parts.
+    /// Removes a node from the tables: the one place where a removal becomes calls to other parts.
     pub(super) fn remove(&mut self, now: Now, id: Id, cause: Cause, out: Out<'_, '_>) {
         self.lower.prober.forget(id);
         let Some(removed) = self.lower.tables.remove(now.mono, id) else { return };
@@ -208,7 +208,7 @@ impl Pastry {
         self.delivery.on_unreachable(cx, id);
     }
 
-    /// A connection is gone: the driver says why, or this node reset it.
+    /// Handles a lost connection: the driver gives a reason, or this node reset it.
     pub(super) fn connection_lost(
         &mut self,
         now: Now,
@@ -261,7 +261,7 @@ impl Pastry {
         }
     }
 
-    /// Handles the connections that the pool gave up.
+    /// Handles the connections that the pool has closed.
     fn give_up_connections(&mut self, now: Now, out: Out<'_, '_>) {
         while let Some(lost) = self.lower.transport.next_lost() {
             self.connection_lost(now, Some(lost), None, out);
@@ -272,14 +272,15 @@ impl Pastry {
         if let Some(known) = self.lower.tables.contact(contact.id)
             && (known.addr != contact.addr || known.generation > contact.generation)
         {
-            // The node that we know lives elsewhere, or in a later generation: else anybody could evict it (PA-39).
+            // The known node is at another address, or in a later generation. Otherwise any node could evict it
+            // (PA-39).
             return;
         }
         self.remove(now, contact.id, Cause::Failed, out);
         self.lower.tables.mark_removed(now.mono, &contact);
     }
 
-    /// What every call ends with: effects, and work that became possible.
+    /// Ends every call: applies effects, and does work that became possible.
     fn settle(&mut self, now: Now, out: Out<'_, '_>) {
         self.give_up_connections(now, out);
         self.apply(now, out);
@@ -300,8 +301,8 @@ impl Pastry {
         }
     }
 
-    /// Notices by a timer that is long overdue that this process was paused. Its leaves may have removed it, and nothing
-    /// would tell: they are probed and hear of this node at once.
+    /// Detects by a long overdue timer that this process was paused. Its leaves may have removed it without its
+    /// knowledge, so it probes them and announces itself at once.
     fn check_pause(&mut self, now: Now) {
         let due = self.poll_timeout().map_or(now.mono, |(due, _)| due);
         if now.mono.since(due) < self.lower.env.config().network_timeout || !self.join.is_active() {
@@ -317,7 +318,8 @@ impl Pastry {
     }
 
     fn loaded(&mut self, now: Now, stored: Option<u64>, out: Out<'_, '_>) {
-        // A generation that cannot be counted is the time; it only decides which of two generations is the later one.
+        // Without a stored generation the wall clock is the generation; it only decides which of two generations is
+        // later.
         let generation = stored.map_or(now.wall.as_micros(), |last| last.saturating_add(1));
         let own = Contact { generation: Generation(generation), ..self.lower.env.own() };
         self.lower.env.set_own(own);
@@ -493,7 +495,7 @@ impl Machine for Pastry {
             (table, timer::TABLE),
             (self.join.merge_deadline(), timer::MERGE),
         ];
-        // A node that stops has nothing to do but to end its connections.
+        // A node that stops only closes its connections.
         let stop_at = self.lower.env.stop_at();
         let relevant = if stop_at.is_some() { &timers[..4] } else { &timers[..] };
         let stop = stop_at.filter(|at| *at > Instant::ZERO).map(|at| (at, timer::STOP));

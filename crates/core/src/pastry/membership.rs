@@ -1,8 +1,9 @@
-//! What the service `members` reports of others: who lives, who may not, who is gone, and how near they are.
+//! Reports of the service `members` about other nodes: alive, suspected, failed or left, and their round-trip times.
 //!
 //! Both services know a node by the same id, and each listens at an address of its own: the addresses here are those of
-//! `route`. With [`Liveness::Members`](super::Liveness::Members) this is all the maintenance there is at rest (PA-34a), but
-//! for nodes that `members` does not watch. A node that `members` names is probed, and inserted when it answers (PA-14).
+//! `route`. With [`Liveness::Members`](super::Liveness::Members) these reports replace periodic probes (PA-34a), except
+//! for nodes that `members` does not watch. A node that `members` names is probed, and inserted when it answers
+//! (PA-14).
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use crate::id::Id;
 use crate::time::Now;
 
 impl Pastry {
-    /// Takes in what `members` reports.
+    /// Handles a report of `members`.
     pub(super) fn on_membership(&mut self, now: Now, report: &Command, out: Out<'_, '_>) {
         let own = self.lower.env.own().id;
         let cx = &mut self.lower.cx(now, out);
@@ -54,7 +55,7 @@ impl Pastry {
                 cx.lower.prober.hasten_away(id, now.mono);
                 self.watch(id);
             }
-            // It has moved: no other node may be asked about it.
+            // The node has moved: the probe of its old address ends, and the new address is probed.
             Some(_) => {
                 let leaf = cx.tables().leaf_set().contains(id);
                 cx.lower.prober.forget(id);
@@ -77,11 +78,11 @@ impl Pastry {
         self.remove(now, id, cause, out);
     }
 
-    /// A node with an entry is measured by that. One without is probed if it is nearer than the node in its cell (P-12).
+    /// Takes a round trip. A node without entry is probed if it is nearer than the node in its cell (P-12).
     fn member_rtt(&mut self, now: Now, id: Id, addr: SocketAddr, rtt: Duration, out: Out<'_, '_>) {
         if let Some(contact) = self.lower.tables.contact(id) {
             self.watch(id);
-            // It shows how near the node is, not that its `route` answers.
+            // The round trip shows the distance of the node, not that its `route` answers.
             self.lower.cx(now, out).measured(contact, rtt);
             return;
         }

@@ -1,4 +1,4 @@
-//! What the messages mean.
+//! The messages of the protocol.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::contact::{Contact, Versions};
 use crate::id::Id;
 
-/// Tells rings apart on one network (PA-44): the beginning of the hash of the ring's name.
+/// Separates rings on one network (PA-44): the beginning of the hash of the ring's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct RingTag(pub u64);
@@ -22,7 +22,7 @@ impl RingTag {
     }
 }
 
-/// The number of a message that is routed: never used twice. The upper half is drawn anew in each life of its sender.
+/// The number of a routed message: never used twice. Each generation of its sender draws a new upper half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u128);
 
@@ -32,93 +32,93 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// As text: few readers of JSON know numbers of 128 bits.
+/// As text: few readers of JSON support numbers of 128 bits.
 impl Serialize for MessageId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// What goes on the wire. All but `Ping` and `Pong` go over streams; these two go in datagrams, and over a stream when
-/// no datagram was answered.
+/// A message on the wire. All but `Ping` and `Pong` go over streams. These two go in datagrams, and over a stream if no
+/// datagram is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "message", rename_all = "snake_case")]
 pub enum Message {
-    /// The first message of each side on a stream: who speaks, and in which ring. Another ring's is refused.
+    /// The first message of each side on a stream: its contact and its ring. A `Hello` of another ring is refused.
     Hello {
-        /// Which ring.
+        /// The ring.
         ring: RingTag,
-        /// Who.
+        /// The sender.
         from: Contact,
     },
-    /// Are you there? Answered with a `Pong` in every state.
+    /// Requests a `Pong`; answered in every state.
     Ping {
-        /// Which ring.
+        /// The ring.
         ring: RingTag,
-        /// The asker's number for it.
+        /// The prober's nonce.
         nonce: u64,
-        /// The asker.
+        /// The prober.
         from: Contact,
     },
-    /// I am. It counts only for who waits for that number.
+    /// Answers a `Ping`. It counts only if its nonce is awaited.
     Pong {
-        /// Which ring.
+        /// The ring.
         ring: RingTag,
         /// The number of the ping.
         nonce: u64,
-        /// Who answers.
+        /// The probed node.
         from: Contact,
-        /// How often its leaf set has changed: who has seen another version asks for the leaf set.
+        /// The version of its leaf set. A prober that saw another version requests the leaf set.
         leaf_set_version: u32,
     },
-    /// A message on its way to its key. Whoever takes it acknowledges it, then delivers or forwards it.
+    /// A message to a key. The receiver acknowledges it, then delivers or forwards it.
     Route {
         /// The sender's number for this transmission.
         transmission: u64,
-        /// What is under way.
+        /// The message.
         envelope: Envelope,
     },
-    /// Took the transmissions of these numbers: they are no longer the sender's.
+    /// The sender took responsibility for these transmissions.
     Ack {
-        /// Which transmissions.
+        /// The transmissions.
         transmissions: Vec<u64>,
-        /// The messages among them that came straight from their origin and were delivered: it gets no other receipt.
+        /// The messages among them that came directly from their origin and were delivered: it gets no other receipt.
         delivered: Vec<MessageId>,
     },
-    /// Did not take it: the sender tries another way.
+    /// The sender did not take the message: the receiver of the nack tries another path.
     Nack {
-        /// Which transmission.
+        /// The transmission.
         transmission: u64,
     },
-    /// To the origin of a message: what became of one attempt.
+    /// Reports the result of one attempt to the origin of a message.
     Receipt {
-        /// Which message.
+        /// The message.
         id: MessageId,
-        /// Which attempt of it.
+        /// The attempt.
         attempt: u16,
-        /// After how many hops.
+        /// The number of hops.
         hops: u8,
-        /// What became of it.
+        /// The result.
         report: Report,
     },
-    /// Asks for parts of the tables.
+    /// Requests parts of the tables.
     StateRequest {
-        /// The asker's number for it.
+        /// The requester's number for it.
         token: u32,
-        /// Which parts.
+        /// The parts.
         wanted: Wanted,
     },
-    /// Parts of the sender's tables. The receiver finds the place of each node by itself.
+    /// Parts of the sender's tables. The receiver decides where each node belongs.
     State {
-        /// Why it was sent.
+        /// The reason for sending it.
         about: About,
         /// The versions of the tables they were taken from.
         versions: Versions,
         /// The nodes.
         tables: TablesSent,
     },
-    /// "I am here" (P-35): the sender wants to be in the receiver's tables. Answered with a `State` about a race (P-37), or
-    /// with a `Welcome` if it wants one.
+    /// Announces the sender (P-35), which wants to be in the receiver's tables. Answered with a `State` about a race
+    /// (P-37), or with a `Welcome` if it wants one.
     Announce {
         /// The receiver's tables as the sender saw them; `None` if it never did (PA-25).
         seen: Option<Versions>,
@@ -129,79 +129,79 @@ pub enum Message {
         /// The sender's tables, if it is joining; else its leaf set.
         tables: TablesSent,
     },
-    /// The announcement was taken in.
+    /// The receiver inserted the announcer.
     Welcome {
         /// The versions of the sender's tables, the announcer included.
         versions: Versions,
     },
-    /// The sender leaves. Nobody can say it of somebody else (PA-39).
+    /// The sender leaves. A node can send this only about itself (PA-39).
     Exit,
-    /// Somebody does not answer the sender any more: whoever has it in a table sees for itself.
+    /// A node no longer answers the sender. A receiver that has it in a table probes it.
     Suspect {
-        /// Who.
+        /// The node.
         id: Id,
     },
-    /// The joiner's id belongs to somebody who is alive (PA-22).
+    /// The joiner's id belongs to a live node (PA-22).
     Refuse,
 }
 
-/// A message under way to a key. Only its origin makes copies of it, one for each attempt. A node on the way hands a copy
-/// on, or reports its loss to the origin; it never sends a copy again that the next node may have.
+/// A message under way to a key. Only its origin makes copies of it, one for each attempt. A node on the path forwards
+/// a copy or reports its loss to the origin. It never resends a copy that the next hop may have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope {
     /// Its number. It stays the same for all attempts.
     pub id: MessageId,
     /// 0 for the first attempt, then counting. A later attempt takes another path (PA-7a).
     pub attempt: u16,
-    /// Where it goes.
+    /// Its key.
     pub key: Id,
-    /// Whether it is for the node with that id only, and fails if that is not there.
+    /// Whether it is for the node with that id only, and fails if that node is absent.
     pub to_node: bool,
-    /// Who sent it.
+    /// The node that sent it.
     pub origin: Contact,
     /// How many hops it may still take (PA-36).
     pub ttl: u8,
     /// How many hops it has taken.
     pub hops: u8,
-    /// How long the origin still waits, in milliseconds, when it sent this attempt.
+    /// How long the origin still waited, in milliseconds, when it sent this attempt.
     pub lifetime_millis: u32,
-    /// What it is.
+    /// The content.
     pub body: Body,
 }
 
-/// What a routed message is.
+/// The content of a routed message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "body", rename_all = "snake_case")]
 pub enum Body {
-    /// The origin wants to join (P-28): everybody on the way sends it state.
+    /// The origin wants to join (P-28): every node on the path sends it state.
     Join,
-    /// For an application.
+    /// A message for an application.
     App {
-        /// Which.
+        /// The application.
         app: AppName,
         /// Whether the origin wants the application's answer.
         wants_answer: bool,
-        /// What.
+        /// The payload.
         #[serde(serialize_with = "as_bytes")]
         payload: Bytes,
     },
-    /// Notes its way: the answer to "who owns this key, and how do I get there".
+    /// Records its path to the owner of the key.
     Trace {
-        /// Where it has been.
+        /// The nodes that it passed.
         path: Vec<PathStep>,
     },
 }
 
-/// One node on the way of a trace.
+/// One node on the path of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PathStep {
-    /// Who.
+    /// The node.
     pub contact: Contact,
-    /// How long a request from there to the next node takes, in microseconds; `None` if not measured, or at the end.
+    /// The round-trip time to the next node, in microseconds; `None` if not measured, or at the end.
     pub rtt_micros: Option<u32>,
 }
 
-/// What became of one attempt of a message, as the node reports it where the attempt ended.
+/// The result of one attempt of a message, reported by the node where the attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
 pub enum Report {
@@ -218,20 +218,20 @@ pub enum Report {
     },
     /// The application of the owner refused it.
     Refused {
-        /// Why, in the application's words: [`Report::REASON_BYTES_MAX`] bytes at most.
+        /// The application's reason, at most [`Report::REASON_BYTES_MAX`] bytes.
         reason: String,
     },
     /// The attempt ended before an application saw it.
     Failed {
-        /// Why.
+        /// The reason.
         why: Failure,
     },
     /// The owner has no room for it now, and no application saw this attempt.
     Busy {
-        /// When to try again, in milliseconds.
+        /// When to retry, in milliseconds.
         after_millis: u32,
     },
-    /// The next node did not acknowledge it: that node may have it, or not.
+    /// The next hop did not acknowledge it, and may or may not have it.
     Lost,
     /// The application of the owner has stored it, and will handle it later.
     Kept,
@@ -242,7 +242,7 @@ impl Report {
     pub const REASON_BYTES_MAX: usize = 255;
 }
 
-/// How a message of ours ended (PD-9).
+/// The outcome of a message of this node (PD-9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
@@ -250,7 +250,7 @@ pub enum Outcome {
     Delivered {
         /// The owner of the key.
         by: Contact,
-        /// After how many hops.
+        /// The number of hops.
         hops: u8,
         /// The application's answer, if one was wanted and given.
         answer: Option<Vec<u8>>,
@@ -259,22 +259,22 @@ pub enum Outcome {
     Kept {
         /// The owner of the key.
         by: Contact,
-        /// After how many hops.
+        /// The number of hops.
         hops: u8,
     },
     /// The application of the owner refused it.
     Refused {
         /// The owner of the key.
         by: Contact,
-        /// Why, in the application's words.
+        /// The application's reason.
         reason: String,
     },
     /// No application saw it, and none will.
     Failed {
-        /// Why.
+        /// The reason.
         why: Failure,
     },
-    /// The deadline passed, or an attempt of a message sent `once` was lost: perhaps an application accepted it.
+    /// The deadline passed, or an attempt of a message sent `once` was lost: an application may have accepted it.
     Unknown,
 }
 
@@ -293,7 +293,7 @@ pub enum Failure {
     NoRoute = 3,
     /// A node on the path, or the owner, had no room for it until the deadline.
     Busy = 4,
-    /// It was for one node, which is not there.
+    /// It was for one node, which is absent.
     NoSuchNode = 5,
 }
 
@@ -314,7 +314,7 @@ fn as_optional_bytes<S: Serializer>(bytes: &Option<Bytes>, serializer: S) -> Res
     }
 }
 
-/// Which parts of the tables somebody asks for.
+/// The requested parts of the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// The leaf set.
@@ -327,39 +327,39 @@ pub struct Wanted {
     pub cell: Option<(u8, u8)>,
 }
 
-/// Why state was sent.
+/// The reason for sending state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 pub enum About {
-    /// It was asked for.
+    /// A request.
     Request {
-        /// Under this number.
+        /// Its number.
         token: u32,
     },
-    /// A join passed by (P-29).
+    /// A join that passed this node (P-29).
     Join {
         /// The join message.
         id: MessageId,
         /// How many nodes it passed before.
         hop: u8,
-        /// Whether the way ends here (P-31).
+        /// Whether the path ends here (P-31).
         last: bool,
     },
-    /// The tables have changed since the announcer saw them (P-37).
+    /// A race: the tables have changed since the announcer saw them (P-37).
     Race,
 }
 
-/// Nodes out of somebody's tables.
+/// Nodes from the sender's tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TablesSent {
-    /// Of the leaf set.
+    /// Nodes of the leaf set.
     pub leaf_set: Vec<Contact>,
-    /// Of the routing table.
+    /// Nodes of the routing table.
     pub routing_table: Vec<Contact>,
-    /// Of the neighbourhood set.
+    /// Nodes of the neighbourhood set.
     pub neighbourhood: Vec<Contact>,
     /// The round trips from the sender to the nodes of the routing table, then to those of the neighbourhood set, in
-    /// microseconds. [`u32::MAX`] is unknown, and so are those that the list does not reach.
+    /// microseconds. [`u32::MAX`] is unknown, and so is any missing at the end of the list.
     pub rtts_micros: Vec<u32>,
 }
 
@@ -368,8 +368,8 @@ pub struct TablesSent {
 #[serde(transparent)]
 pub struct AppName(String);
 
-/// Most have the empty name, and to compare two empty strings costs the processor more than one would think: it loads
-/// from an address that is none.
+/// Most names are empty. Comparing two empty strings is slow, because it loads from a dangling address; so they are not
+/// compared.
 impl PartialEq for AppName {
     fn eq(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && (self.0.is_empty() || self.0 == other.0)

@@ -19,13 +19,13 @@
 //! |---|---|
 //! | `env.rs` | the configuration, the own contact, randomness, counters |
 //! | `transport.rs` | connections ([`crate::pool`]) and datagrams |
-//! | `tables/` | leaf set, routing table, neighbourhood set; who is suspected or away; the routing decision |
+//! | `tables/` | leaf set, routing table, neighbourhood set; suspected and away nodes; the routing decision |
 //! | `prober.rs` | probes, and their verdicts: away, overdue |
 //! | `state_transfer.rs` | nothing: sends parts of the tables to joiners and to nodes that ask |
 //! | `join/` | the join of this node, and the search for lost parts of the ring |
 //! | `repair/` | requests that fill the tables, periodic probes |
 //! | `delivery/` | messages: in flight, our own, and those that applications have not settled |
-//! | `lower.rs`, `effects.rs` | what an upper part may call; what a lower part reports |
+//! | `lower.rs`, `effects.rs` | the calls of an upper part; the reports of a lower part |
 //! | `message.rs`, `wire.rs`, `config.rs`, `contact.rs`, `counters.rs` | plain data that all parts use |
 //!
 //! # The messages
@@ -35,11 +35,11 @@
 //! | message | what a node does with it |
 //! |---|---|
 //! | `Hello` | opens every connection, both ways; one of another ring is refused |
-//! | `Ping`, `Pong` | answered in every state; the time between them is how near a node is |
+//! | `Ping`, `Pong` | answered in every state; the time between them is the round-trip time |
 //! | `Route` | is acknowledged, then delivered or forwarded; a joining node defers messages for its own keys |
-//! | `Ack`, `Nack` | an Ack ends the transmission and may have the receipt; after a Nack the sender tries another hop |
-//! | `Receipt` | tells the origin what became of one attempt of its message |
-//! | `StateRequest`, `State` | ask for and give parts of the tables |
+//! | `Ack`, `Nack` | an Ack ends the transmission and may carry the receipt; after a Nack the sender tries another hop |
+//! | `Receipt` | reports the result of one attempt of a message to its origin |
+//! | `StateRequest`, `State` | request and carry parts of the tables |
 //! | `Announce`, `Welcome` | a joiner announces itself; the receiver has inserted it |
 //! | `Exit`, `Suspect`, `Refuse` | the sender leaves; a node does not answer; the joiner's id is taken |
 //!
@@ -138,36 +138,36 @@ use crate::id::Id;
 #[cfg(doc)]
 use crate::machine::Machine;
 
-/// What the application may ask.
+/// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send a message to the owner of a key (N-6). The reply is its [`Outcome`].
+    /// Sends a message to the owner of a key (N-6). The reply is its [`Outcome`].
     ///
-    /// The message is sent again, over another path and under the same number, until its end is known or the deadline
-    /// has passed. So an application may see it more than once; [`Event::Delivered`] has its number and the attempt.
+    /// The origin retransmits the message, over another path and under the same number, until its outcome is known or
+    /// the deadline has passed. So an application may see it more than once; [`Event::Delivered`] has its number and
+    /// the attempt.
     Route {
-        /// For which application.
+        /// The application.
         app: AppName,
-        /// To whose owner.
+        /// The key.
         key: Id,
-        /// What.
+        /// The content.
         payload: Vec<u8>,
         /// Whether there is one copy at a time. The origin then retransmits only after an attempt that certainly
         /// reached no application. No application gets it twice, but [`Outcome::Unknown`] is more frequent.
         once: bool,
-        /// Whether the application's answer is wanted.
+        /// Whether the sender wants the application's answer.
         wants_answer: bool,
         /// The deadline for the outcome; [`Config::message_timeout`] if `None`.
         deadline: Option<Duration>,
     },
-    /// Send a message to one node, whatever keys it owns. If that node cannot be found, the message fails; else it is like
-    /// any other.
+    /// Sends a message to one node, whatever keys it owns. The message fails if that node cannot be found.
     SendTo {
-        /// For which application.
+        /// The application.
         app: AppName,
-        /// To which node.
+        /// The node.
         node: Id,
-        /// What.
+        /// The content.
         payload: Vec<u8>,
         /// As for [`Command::Route`].
         once: bool,
@@ -176,99 +176,98 @@ pub enum Command {
         /// As for [`Command::Route`].
         deadline: Option<Duration>,
     },
-    /// The nodes closest to a key, closest first: those that would own it one after the other.
+    /// Returns the nodes closest to a key, closest first: the order in which they would own it.
     Replicas {
-        /// Which key.
+        /// The key.
         key: Id,
         /// How many.
         count: usize,
     },
-    /// The node that a message to a key would go to now.
+    /// Returns the next hop of a message to a key.
     NextHop {
-        /// Which key.
+        /// The key.
         key: Id,
     },
-    /// The keys that this node owns.
+    /// Returns the keys that this node owns.
     OwnedRange,
-    /// What applications decided about messages that came as [`Event::Delivered`]. The reply says how many of them were
+    /// The verdicts of applications on messages that came as [`Event::Delivered`]. The reply says how many of them were
     /// open.
     Settle(Vec<(MessageId, Verdict)>),
-    /// Find the owner of a key and the way there.
+    /// Finds the owner of a key and the path to it.
     Trace {
-        /// Which key.
+        /// The key.
         key: Id,
     },
-    /// Tell about all tables.
+    /// Returns all tables.
     Tables,
-    /// Serve an application of this name from now on: its messages come as [`Event::Delivered`]. It has one server; for a
-    /// second one the reply is [`Reply::AlreadyServed`].
+    /// Registers a server for the application of this name: its messages come as [`Event::Delivered`]. It has one
+    /// server; for a second one the reply is [`Reply::AlreadyServed`].
     Register(AppName),
-    /// Serve it no longer. An [`Application`] of that name inside the machine stays.
+    /// Removes that server. An [`Application`] of that name inside the machine stays.
     Unregister(AppName),
-    /// Join through this address. A node that has joined searches there for unknown nodes of its ring.
+    /// Joins through this address. A node that has joined searches there for unknown nodes of its ring.
     Join(SocketAddr),
-    /// `members`: this node is alive, and its `route` listens at this address. Give it for every member that joins,
+    /// `members`: this node is alive, and its `route` listens at this address. Send it for every member that joins,
     /// returns or moves. A node that has not joined joins through it. Otherwise it is probed, and inserted into the
     /// tables that it fits.
     MemberAlive {
-        /// Which node.
+        /// The node.
         id: Id,
-        /// Where its `route` listens; not where its `members` does.
+        /// The address of its `route`, not of its `members`.
         addr: SocketAddr,
     },
     /// `members`: this node may be failing. Messages go around it.
     MemberSuspected(Id),
-    /// `members`: it is not failing after all. Messages go through it again.
+    /// `members`: the node recovered. Messages go through it again.
     MemberRecovered(Id),
     /// `members`: this node has failed. It is removed from all tables, and they are repaired.
     MemberFailed(Id),
     /// `members`: this node has left. It is removed from all tables, and they are repaired.
     MemberLeft(Id),
-    /// `members`: a round trip to this node took so long.
+    /// `members`: a measured round trip to this node.
     MemberRtt {
-        /// Which node.
+        /// The node.
         id: Id,
         /// The address of its `route`. A node that is nearer than the entry of its cell is probed there.
         addr: SocketAddr,
-        /// How long.
+        /// The round-trip time.
         rtt: Duration,
     },
 }
 
 impl Command {
-    /// A message that is sent until its end is known, without an answer, within the default deadline.
+    /// A message with retries and the default deadline, without an answer.
     #[must_use]
     pub fn route(app: AppName, key: Id, payload: Vec<u8>) -> Self {
         Self::Route { app, key, payload, once: false, wants_answer: false, deadline: None }
     }
 }
 
-/// What the application gets for a command.
+/// The replies to commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// How a message ended.
+    /// The outcome of a message.
     Outcome(Outcome),
-    /// How many of the messages that were settled were open. The others had been settled, or their origins wait no
-    /// longer.
+    /// How many of the settled messages were open. The others had been settled, or their origins no longer wait.
     Settled {
         /// How many.
         open: usize,
     },
-    /// The nodes closest to a key, closest first; `None` if the leaf set does not reach so far: ask a node that is closer.
+    /// The nodes closest to a key, closest first; `None` if the leaf set does not reach that far: ask a closer node.
     Replicas(Option<Vec<Contact>>),
-    /// The next node towards a key; `None` if this node owns it.
+    /// The next hop towards a key; `None` if this node owns it.
     NextHop(Option<Contact>),
     /// The keys that this node owns.
     OwnedRange(KeyRange),
-    /// The way to a key; its owner is the last step.
+    /// The path to a key; its owner is the last step.
     Path(Vec<PathStep>),
     /// All tables.
     Tables(Box<Tables>),
-    /// It is done.
+    /// The command is done.
     Done,
     /// The application has a server already.
     AlreadyServed,
-    /// There is no room: as many messages under way as the configuration allows.
+    /// Too many messages are under way.
     Full,
     /// The message is longer than the configuration allows.
     TooLong,
@@ -280,64 +279,64 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The node has found its place: from here on it delivers.
+    /// The node has joined, and delivers messages from now on.
     Joined {
         /// How many nodes it knows.
         peers: usize,
     },
-    /// It could not join; it tries again.
+    /// A join failed; the node tries again.
     JoinFailed {
         /// How often it has tried.
         tries: u32,
     },
-    /// A living node has the same id (PA-22). Give this one another id.
+    /// A live node has the same id (PA-22). Give this one another id.
     IdTaken,
     /// A message arrived at this node, the owner of its key (N-7). Unless it is settled already, the application answers
-    /// with [`Command::Settle`]; until then the origin waits.
+    /// with [`Command::Settle`]; the origin waits until then.
     Delivered {
         /// Its number; for [`Command::Settle`].
         id: MessageId,
-        /// Which attempt this is, from 0. A later one may be a repetition of a message that the application has seen.
+        /// Which attempt this is, from 0. A later one may repeat a message that the application has seen.
         attempt: u16,
-        /// Who sent it.
+        /// The node that sent it.
         origin: Contact,
-        /// For which application.
+        /// The application.
         app: AppName,
         /// Its key.
         key: Id,
-        /// What.
+        /// The content.
         payload: Vec<u8>,
-        /// After how many hops.
+        /// The number of hops.
         hops: u8,
         /// Whether the sender wants an answer.
         wants_answer: bool,
         /// Whether [`Application::deliver`] has settled it.
         is_settled: bool,
     },
-    /// The leaf set changed (N-9); all changes of one moment together (PA-38).
+    /// The leaf set changed (N-9). Changes within one call are reported together (PA-38).
     LeafSetChanged {
-        /// As it is now: clockwise, nearest first.
+        /// The clockwise side now, nearest first.
         clockwise: Vec<Contact>,
-        /// As it is now: counter-clockwise, nearest first.
+        /// The counter-clockwise side now, nearest first.
         counter_clockwise: Vec<Contact>,
         /// Nodes that are new in it. A node that restarted is removed in its old generation and added in the new one.
         added: Vec<Contact>,
         /// Nodes that are no longer in it.
         removed: Vec<Contact>,
     },
-    /// An established connection to a known node broke: what was sent over it may be lost.
+    /// An established connection to a known node broke. Messages sent over it may be lost.
     ConnectionBroken {
-        /// Which node.
+        /// The node.
         contact: Contact,
     },
     /// A node with a table entry no longer answers.
     PeerFailed {
-        /// Which.
+        /// The node.
         contact: Contact,
     },
     /// A node with a table entry announced that it leaves.
     PeerLeft {
-        /// Which.
+        /// The node.
         contact: Contact,
     },
 }
@@ -364,11 +363,11 @@ pub struct Tables {
 /// A node with a table entry, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerStatus {
-    /// Who and where.
+    /// Its contact.
     pub contact: Contact,
-    /// How long a request takes, in microseconds.
+    /// The round-trip time in microseconds.
     pub rtt_micros: Option<u32>,
-    /// Whether messages go around it for now.
+    /// Whether messages avoid it for now.
     pub suspected: bool,
 }
 
@@ -379,7 +378,7 @@ pub struct CellStatus {
     pub row: u8,
     /// The first digit that differs.
     pub column: u8,
-    /// Who.
+    /// The node.
     #[serde(flatten)]
     pub peer: PeerStatus,
 }
@@ -401,31 +400,31 @@ impl KeyRange {
     }
 }
 
-/// What an application decides about a message that was delivered to it (PD-6).
+/// The verdict of an application on a delivered message (PD-6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has it: the message is delivered.
+    /// The application accepts the message: it is delivered.
     Accept,
-    /// The same, with an answer for the sender if it wants one.
+    /// As `Accept`, with an answer for the sender if it wants one.
     Answer(Vec<u8>),
-    /// It has stored it and will handle it later. The application recognises a repetition by its number.
+    /// The application has stored the message and will handle it later. It recognises a duplicate by its number.
     Keep,
-    /// It does not want it. The sender gets the reason, of which [`Report::REASON_BYTES_MAX`] bytes are kept.
+    /// The application refuses the message. The sender gets the reason, cut to [`Report::REASON_BYTES_MAX`] bytes.
     Refuse(String),
-    /// It cannot take it now. The sender tries again after this time, until its deadline.
+    /// The application cannot take the message now. The sender retries after this time, until its deadline.
     Busy(Duration),
 }
 
-/// An application inside the machine. It is called in the middle of the work, so it must be quick and may not wait.
+/// An application inside the machine. The machine calls it directly, so it must be quick and must not block.
 pub trait Application: Send + Sync {
-    /// Called at every node on the path, the first and the last included, before the message goes on (N-8); also each
-    /// time it is sent again or takes another path.
+    /// Called at every node on the path, the first and the last included, before the message is forwarded (N-8). It is
+    /// called again for each retry and each other path.
     fn forward(&self, passing: &Passing<'_>) -> Forward {
         let _ = passing;
         Forward::Continue
     }
 
-    /// What [`Application::forward`] chose is impossible: the message continues as if it had not been changed.
+    /// Called if the choice of [`Application::forward`] is impossible. The message continues unchanged.
     fn forward_failed(&self, passing: &Passing<'_>, error: ForwardError) {
         let _ = (passing, error);
     }
@@ -445,35 +444,35 @@ pub struct Passing<'a> {
     pub id: MessageId,
     /// Which attempt, from 0.
     pub attempt: u16,
-    /// Which application it is for.
+    /// The application.
     pub app: &'a AppName,
     /// Its key.
     pub key: Id,
-    /// Who sent it.
+    /// The node that sent it.
     pub origin: Contact,
-    /// What it is.
+    /// The content.
     pub payload: &'a [u8],
     /// How many hops it has taken.
     pub hops: u8,
     /// Whether the sender wants an answer.
     pub wants_answer: bool,
-    /// Where it would go next; `None` if it would be delivered here.
+    /// The next hop; `None` if the message would be delivered here.
     pub next: Option<Id>,
 }
 
-/// What becomes of a message that passes (PA-37).
+/// The decision about a message on its path (PA-37).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forward {
-    /// It continues as it is.
+    /// It continues unchanged.
     Continue,
-    /// It continues, changed.
+    /// It continues with changes.
     Change {
         /// Its new content, if that changes.
         payload: Option<Vec<u8>>,
-        /// The node it goes to next, if that changes. The own id delivers it here.
+        /// The next hop, if that changes. The own id delivers it here.
         next: Option<Id>,
     },
-    /// It ends here; its sender learns that it was stopped.
+    /// It ends here; its sender gets [`Failure::Stopped`].
     Stop,
 }
 

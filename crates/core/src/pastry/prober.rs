@@ -1,8 +1,9 @@
-//! The prober: finds out whether nodes live (PD-3, PD-4).
+//! The prober: decides whether nodes are alive (PD-3, PD-4).
 //!
-//! A probe is a datagram at 0, T, 2 T and 3 T (at least 250 ms), and a ping over a connection at T. The latter also works
-//! where datagrams do not get through. A node that did not acknowledge a message gets that ping each time, and only a pong over a
-//! connection clears it: a firewall that stops streams may let datagrams pass. `Tables::ack_timeout` computes T as RFC 6298 computes the RTO, so verdicts scale with the round-trip time.
+//! A probe is a datagram at 0, T, 2 T and 3 T (at least 250 ms), and a ping over a connection at T. The connection also
+//! works where datagrams are blocked. A node that did not acknowledge a message gets that ping each time, and only a
+//! pong over a connection clears it: a firewall that stops streams may let datagrams pass. `Tables::ack_timeout`
+//! computes T as RFC 6298 computes the RTO, so verdicts scale with the round-trip time.
 //!
 //! | no answer | verdict |
 //! |---|---|
@@ -10,10 +11,10 @@
 //! | for 4 T, at least 400 ms | away; a node that is in no table is dropped |
 //! | for `away_timeout` more | overdue: the machine decides whether the node is dead |
 //!
-//! A node that is away is probed on, every second for `away_timeout`. If a timer of our own was late by more than T/2, this process
-//! was paused, and the probe begins again.
+//! The prober continues to probe a node that is away, every second for `away_timeout`. If a timer of our own was late
+//! by more than T/2, this process was paused, and the probe begins again.
 //!
-//! Known nodes and nodes that others named have a queue and a limit of their own: a peer that names many nodes, or invents
+//! Known nodes and nodes that others named have separate queues and limits. So a peer that names many nodes, or invents
 //! them, delays no verdict.
 
 use core::time::Duration;
@@ -26,15 +27,15 @@ use crate::time::Instant;
 
 /// The least time without an answer after which a node counts as away.
 const AWAY_AFTER_LEAST: Duration = Duration::from_millis(400);
-/// The last datagram follows after this time at least: a short interruption is no verdict.
+/// The least time until the last datagram: a short interruption is no verdict.
 const LAST_AFTER_LEAST: Duration = Duration::from_millis(250);
-/// How long after one probe of an away node the next one follows: a second for `away_timeout`, so that messages flow soon
-/// after a short cut; then twice as long each time, up to the greatest.
+/// The interval between probes of an away node: a second for `away_timeout`, so that messages flow soon after a short
+/// partition. Then it doubles each time, up to the maximum.
 const AWAY_INTERVAL: Duration = Duration::from_secs(1);
 const AWAY_INTERVAL_MAX: Duration = Duration::from_secs(10);
-/// The longest round-trip time that an answer shows.
+/// The longest round-trip time that an answer can give.
 const SAMPLE_MAX: Duration = Duration::from_secs(1);
-/// How often a probe begins again because this process was paused.
+/// How often a probe restarts because this process was paused.
 const RESTARTS_MAX: u8 = 3;
 
 /// Why a node is probed.
@@ -49,19 +50,19 @@ pub(super) enum Reason {
     Suspected,
 }
 
-/// How far a probe has come.
+/// The stage of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// So many datagrams were sent.
+    /// This many datagrams were sent.
     Asking(u8),
     /// The node does not answer.
     Away {
         since: Instant,
         interval: Duration,
         is_reported: bool,
-        /// When the next probe follows whether the node is heard from or not.
+        /// When the next regular probe follows.
         regular: Instant,
-        /// Whether one more probe may be sent before that, because the node is heard from.
+        /// Whether one more probe may be sent before that, because a message of the node arrived.
         may_hasten: bool,
     },
 }
@@ -70,43 +71,43 @@ enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Probe {
     contact: Contact,
-    /// Whether the node may get into the leaf set: a join waits for these.
+    /// Whether the node is a candidate for the leaf set: a join waits for these.
     leaf: bool,
     reason: Reason,
     stage: Stage,
-    /// T.
+    /// T, the acknowledgement timeout.
     timeout: Duration,
     started: Instant,
     /// When the last datagram was sent.
     sent: Instant,
     /// When it was sent over a connection, and whether that was established then.
     by_stream: Option<(Instant, bool)>,
-    /// Whether the system of the node refused a connection since.
+    /// Whether the node's system has refused a connection since.
     refused: bool,
     restarts: u8,
     due: Instant,
 }
 
-/// What an answer shows.
+/// The result of an answered probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The contact that was probed.
     pub(super) contact: Contact,
-    /// The round-trip time. If several probes were sent it is counted from the first one: it may be too long, so that a node
-    /// that became slow gets more time, but it is [`SAMPLE_MAX`] at most.
+    /// The round-trip time. If several probes were sent, it is counted from the first one. It may then be too long,
+    /// which gives a slow node more time, but is at most [`SAMPLE_MAX`].
     pub(super) rtt: Duration,
 }
 
-/// What is to be done about a probe.
+/// The next action of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Send it again.
     Send { nonce: u64, contact: Contact, by_stream: bool },
-    /// The node did not answer: take it for away, or drop the probe.
+    /// The node did not answer: mark it as away, or drop the probe.
     Silent { nonce: u64, contact: Contact, reason: Reason },
-    /// The node has been away for half of `away_timeout`: others may want to know.
+    /// The node has been away for half of `away_timeout`: report it to others.
     StillAway { contact: Contact },
-    /// The node has been away for long: take it for dead, or prolong the probe.
+    /// The node has been away for `away_timeout`: mark it as dead, or prolong the probe.
     Overdue { nonce: u64, contact: Contact },
 }
 
@@ -119,7 +120,7 @@ pub(super) struct Prober {
     unverified: VecDeque<(Contact, bool)>,
     /// Known nodes, the suspected first.
     known: VecDeque<(Contact, bool, Reason)>,
-    /// How many known nodes are being asked, those that are away not counted; and how many others.
+    /// How many known nodes are being probed, without those that are away; and how many unverified ones.
     known_active: usize,
     unverified_active: usize,
     /// Every node that waits or is being probed, and whether because others named it.
@@ -148,12 +149,12 @@ impl Prober {
         }
     }
 
-    /// Has a node probed, unless it is being probed already; false if a node is not probed because too many wait. `leaf`
-    /// is whether it may get into the leaf set.
+    /// Queues a probe of a node, unless it is being probed already. Returns false if too many wait. `leaf` is whether
+    /// it is a candidate for the leaf set.
     pub(super) fn ask(&mut self, contact: Contact, leaf: bool, reason: Reason) -> bool {
         let is_unverified = reason == Reason::Unverified;
         match self.pending.get(&contact.id) {
-            // Others may have named another address: that does not replace our own probe.
+            // Others may have named another address. That does not replace our own probe.
             Some(true) if !is_unverified => self.forget(contact.id),
             Some(false) if reason == Reason::Suspected => {
                 self.hasten_waiting(contact.id);
@@ -186,7 +187,7 @@ impl Prober {
         self.has_next_known() || self.has_next_unverified()
     }
 
-    /// Begins the next probe, under this nonce; whether it goes over a connection at once.
+    /// Begins the next probe with this nonce. Returns whether it goes over a connection at once.
     pub(super) fn start_next(
         &mut self,
         now: Instant,
@@ -223,7 +224,7 @@ impl Prober {
         Some((contact, reason == Reason::Suspected))
     }
 
-    /// The next thing to be done about a probe.
+    /// The next action that is due.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Due> {
         let &(due, nonce) = self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first();
@@ -276,20 +277,20 @@ impl Prober {
         Some(Due::Send { nonce, contact, by_stream })
     }
 
-    /// A probe was sent over a connection.
+    /// Notes that a probe was sent over a connection.
     pub(super) fn sent_by_stream(&mut self, nonce: u64, now: Instant, connected: bool) {
         if let Some(probe) = self.active.get_mut(&nonce) {
             probe.by_stream = Some((now, connected));
         }
     }
 
-    /// The node of a silent or overdue probe counts as away from now on, and is probed on.
+    /// Marks the node of a silent or overdue probe as away, and continues to probe it.
     pub(super) fn set_away(&mut self, nonce: u64, now: Instant) {
         let Some(probe) = self.active.get_mut(&nonce) else { return };
         let was_asking = matches!(probe.stage, Stage::Asking(_));
         let interval = match probe.stage {
             Stage::Asking(_) => AWAY_INTERVAL,
-            // `members` keeps it: that may last.
+            // `members` keeps it alive: that may last.
             Stage::Away { interval, .. } => (interval * 2).min(AWAY_INTERVAL_MAX),
         };
         // A probe that is prolonged was reported before.
@@ -306,9 +307,9 @@ impl Prober {
         }
     }
 
-    /// Probes a node that is away as soon as the last probe has had its time: it was heard from. A probe over a connection
-    /// that could not be opened is lost with it, so this is one more. There is one more for each that is due anyway: a
-    /// firewall may stop connections for long, and let the rest pass.
+    /// Probes an away node once its last probe has timed out, because a message of it arrived. The last probe may have
+    /// been lost with a connection that could not be opened, so this is an extra one. Each regular probe allows one
+    /// extra: a firewall may block connections for long, and let datagrams pass.
     pub(super) fn hasten_away(&mut self, id: Id, now: Instant) {
         let found = self.active.iter_mut().find(|(_, probe)| probe.contact.id == id);
         let Some((&nonce, probe)) = found else { return };
@@ -323,7 +324,7 @@ impl Prober {
         }
     }
 
-    /// The system at an address refused a connection: nothing listens there (PD-2).
+    /// Notes that the system at an address refused a connection: nothing listens there (PD-2).
     pub(super) fn on_refused(&mut self, addr: SocketAddr, now: Instant) {
         let refused = self.active.iter_mut().filter(|(_, probe)| probe.contact.addr == addr);
         for (&nonce, probe) in refused {
@@ -336,8 +337,8 @@ impl Prober {
         }
     }
 
-    /// Whether a datagram answers the probe of a node that did not acknowledge over a connection: that shows that its system
-    /// lives, and no more. A node that was away is then probed over a connection once more.
+    /// Whether a datagram answers the probe of a node that did not acknowledge over a connection. That shows only that
+    /// its system runs. A node that was away is then probed over a connection once more.
     pub(super) fn is_half_answered(&mut self, nonce: u64, now: Instant) -> bool {
         let Some(probe) = self.active.get(&nonce).filter(|probe| probe.reason == Reason::Suspected) else {
             return false;
@@ -347,7 +348,7 @@ impl Prober {
         true
     }
 
-    /// The probe under this nonce is answered.
+    /// Ends the probe with this nonce: it was answered.
     pub(super) fn on_answer(&mut self, nonce: u64, now: Instant, over_stream: bool) -> Option<Answer> {
         let probe = self.take(nonce)?;
         let rtt = match probe.by_stream {
@@ -364,12 +365,12 @@ impl Prober {
         Some(Answer { contact: probe.contact, rtt })
     }
 
-    /// Ends the probe under this nonce.
+    /// Ends the probe with this nonce.
     pub(super) fn end(&mut self, nonce: u64) {
         self.take(nonce);
     }
 
-    /// Ends what concerns a node that turned out dead, or alive, by other means.
+    /// Ends the probes of a node whose liveness was decided by other means.
     pub(super) fn forget(&mut self, id: Id) {
         if self.pending.remove(&id).is_none() {
             return;
@@ -393,12 +394,12 @@ impl Prober {
         self.pending.contains_key(&id)
     }
 
-    /// How many candidates for the leaf set have not answered yet.
+    /// How many leaf candidates have not answered yet.
     pub(super) fn leaf_pending(&self) -> usize {
         self.leaf_pending
     }
 
-    /// Whether no node is being asked; nodes that are away do not count.
+    /// Whether no node is being probed; nodes that are away do not count.
     pub(super) fn is_idle(&self) -> bool {
         self.known_active + self.unverified_active == 0 && self.known.is_empty() && self.unverified.is_empty()
     }
@@ -423,7 +424,7 @@ impl Prober {
         Some(probe)
     }
 
-    /// A node that waits for its turn, or is being probed, is suspected by now.
+    /// Moves a waiting node to the front, or treats its probe as that of a suspected node.
     fn hasten_waiting(&mut self, id: Id) {
         if let Some(probe) = self.active.values_mut().find(|probe| probe.contact.id == id) {
             probe.reason = Reason::Suspected;

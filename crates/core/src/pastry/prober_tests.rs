@@ -12,7 +12,7 @@ fn prober() -> Prober {
     Prober::new(8, 8, Duration::from_secs(10))
 }
 
-/// Starts all that may be; their ids.
+/// Starts all probes within the limits; returns their ids.
 fn start_all(prober: &mut Prober, now: Instant) -> Vec<u128> {
     let mut nonce = 100;
     core::iter::from_fn(|| {
@@ -22,7 +22,7 @@ fn start_all(prober: &mut Prober, now: Instant) -> Vec<u128> {
     .collect()
 }
 
-/// What is done until the prober has nothing to do, in milliseconds since the start.
+/// The actions until the prober is idle, in milliseconds since the start.
 fn run(prober: &mut Prober, until: Duration) -> Vec<(u64, &'static str)> {
     let mut done = Vec::new();
     while let Some(at) = prober.deadline().filter(|at| at.since(START) <= until) {
@@ -82,7 +82,7 @@ fn pd_3_a_datagram_does_not_clear_a_node_that_did_not_acknowledge() {
     assert!(prober.is_half_answered(101, START + T / 10) && prober.is_pending(Id::new(5)));
     assert_eq!(run(&mut prober, T * 4).last(), Some(&(400, "away")));
     let now = START + Duration::from_secs(1);
-    assert!(prober.is_half_answered(101, now), "it is away, and heard from");
+    assert!(prober.is_half_answered(101, now), "it is away, and its datagram arrived");
     assert!(
         matches!(prober.pop_due(now), Some(Due::Send { by_stream: true, .. })),
         "so it is probed at once"
@@ -117,7 +117,7 @@ fn pd_2_a_refused_connection_and_one_silent_datagram_are_a_verdict() {
     assert_eq!(prober.pop_due(START + T / 2), None, "the datagram has its time");
     let at = START + T;
     assert!(matches!(prober.pop_due(at), Some(Due::Silent { .. })));
-    // What others said of a node is no reason to take it for away.
+    // Claims of others about a node do not mark it as away.
     prober.ask(contact(6), false, Reason::Unverified);
     let mut nonce = 7;
     assert!(prober.start_next(at, nonce, |_| T).is_some());
@@ -127,7 +127,7 @@ fn pd_2_a_refused_connection_and_one_silent_datagram_are_a_verdict() {
 }
 
 #[test]
-fn pd_4_an_away_node_that_is_heard_from_is_probed_at_once() {
+fn pd_4_an_away_node_that_sends_a_message_is_probed_at_once() {
     let mut prober = prober();
     prober.ask(contact(5), false, Reason::Suspected);
     start_all(&mut prober, START);
@@ -141,9 +141,10 @@ fn pd_4_an_away_node_that_is_heard_from_is_probed_at_once() {
     assert!(!prober.is_pending(Id::new(5)));
 }
 
-/// A probe of a node that was cut off goes with the connect that failed. Its datagram is answered: one more probe follows.
+/// The probe of a node behind a partition is lost with its failed connect. A datagram of the node then arrives: one
+/// more probe follows.
 #[test]
-fn pd_4_a_node_heard_from_right_after_a_probe_is_probed_once_more() {
+fn pd_4_a_message_right_after_a_probe_causes_one_more_probe() {
     let mut prober = prober();
     prober.ask(contact(5), false, Reason::Suspected);
     start_all(&mut prober, START);
@@ -156,7 +157,7 @@ fn pd_4_a_node_heard_from_right_after_a_probe_is_probed_once_more() {
 }
 
 #[test]
-fn p_5_the_time_of_a_request_is_what_it_took() {
+fn p_5_a_sample_is_the_duration_of_a_request() {
     let mut prober = prober();
     prober.ask(contact(1), false, Reason::Unverified);
     start_all(&mut prober, START);
@@ -194,7 +195,7 @@ fn named_nodes_do_not_delay_suspected_ones() {
     assert!(prober.ask(contact(2), false, Reason::Suspected), "it was to be measured, and is suspected now");
     let first = prober.start_next(START, 7, |_| T).map(|(contact, _)| contact.id.number());
     assert_eq!(first, Some(2), "though as many invented nodes are probed as may be");
-    // Another node says that the node lives elsewhere: that is another question.
+    // Another node names a different address for the node: that is a separate probe.
     let elsewhere = Contact { addr: ([127, 0, 0, 9], 1).into(), ..contact(5) };
     let mut prober = Prober::new(2, 3, T);
     assert!(prober.ask(elsewhere, true, Reason::Unverified));

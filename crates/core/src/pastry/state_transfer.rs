@@ -1,4 +1,4 @@
-//! State transfer: a node of the ring sends parts of its tables to joiners and to nodes that ask (P-29 … P-31, PA-22).
+//! State transfer: a node of the ring sends parts of its tables to joiners and to requesters (P-29 … P-31, PA-22).
 //!
 //! These functions own nothing; they work on the context.
 
@@ -6,7 +6,7 @@ use super::contact::Contact;
 use super::lower::Cx;
 use super::message::{About, Body, Envelope, Message, MessageId, Wanted};
 
-/// The number of a transmission that nobody waits for.
+/// The number of a transmission whose acknowledgement is not tracked.
 pub(super) const UNTRACKED: u64 = u64::MAX;
 
 /// A join message, whose key is the joiner's id (P-28, PA-41).
@@ -24,8 +24,8 @@ pub(super) fn answer_request(cx: &mut Cx<'_, '_>, from: Contact, token: u32, wan
     cx.send(from.addr, &state);
 }
 
-/// Sends a joiner the rows of the routing table that suit it and that the nodes before did not send. The first node adds
-/// its neighbourhood set (P-30), the last one its leaf set (P-31).
+/// Sends a joiner the rows of the routing table that suit it and that no earlier hop sent. The first node adds its
+/// neighbourhood set (P-30), the last one its leaf set (P-31).
 pub(super) fn send_join_state(cx: &mut Cx<'_, '_>, envelope: &Envelope, last: bool) {
     let joiner = envelope.origin;
     let wanted = Wanted {
@@ -42,7 +42,7 @@ pub(super) fn send_join_state(cx: &mut Cx<'_, '_>, envelope: &Envelope, last: bo
     }
 }
 
-/// Tells a node that is known under the joiner's id at another address, so that it can object (PA-22).
+/// Forwards the join to the node that is known under the joiner's id at another address, so that it can object (PA-22).
 pub(super) fn check_id_conflict(cx: &mut Cx<'_, '_>, joiner: Contact) {
     let Some(known) = cx.tables().contact(joiner.id).filter(|known| known.addr != joiner.addr) else {
         return;

@@ -19,11 +19,11 @@ use crate::wire::{DecodeError, Writer};
 
 /// The datagram socket, for probes.
 pub const UDP: SocketId = SocketId::new(0);
-/// What is kept of the memory in which messages are written.
+/// How much of the write buffer is kept between calls.
 const SCRATCH_KEPT_BYTES: usize = 4096;
 /// The longest datagram: a pong from an IPv6 address.
 const DATAGRAM_BYTES_MAX: usize = 128;
-/// How many decoded messages there is room kept for.
+/// For how many decoded messages room is kept.
 const RECEIVED_KEPT: usize = 64;
 
 type Out<'a, 'b> = &'a mut Outbox<'b, Pastry>;
@@ -49,12 +49,12 @@ impl Transport {
             unfinished_bytes_max: config.message_bytes_max.saturating_mul(8),
             connect_timeout: config.network_timeout,
             idle_timeout: config.idle_timeout,
-            keeps_connections: config.fault == Some(Fault::KeepConnections),
+            keeps_connections: config.has(Fault::KeepConnections),
         });
         Self { pool, scratch: Vec::new(), received: Vec::new() }
     }
 
-    /// Sets the greeting of every connection, and the address that connections are opened from.
+    /// Sets the greeting of every connection, and the source address of connections.
     pub(super) fn set_greeting(&mut self, hello: &Message, bind: IpAddr) {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, DATAGRAM_BYTES_MAX);
@@ -63,7 +63,7 @@ impl Transport {
         self.pool.set_greeting(bytes, Some(bind));
     }
 
-    /// Sends a message over a connection that `write` writes; `None` if a limit is reached.
+    /// Sends a message that `write` writes over a connection; `None` if a limit is reached.
     pub(super) fn send_with(
         &mut self,
         env: &mut Env,
@@ -89,7 +89,7 @@ impl Transport {
             .expect("pings and pongs are short");
     }
 
-    /// A peer opened a connection; false if it was reset, because that address has too many.
+    /// Handles an accepted connection. Returns false if it was reset, because its address has too many.
     pub(super) fn accepted(
         &mut self,
         now: Instant,
@@ -108,8 +108,8 @@ impl Transport {
         self.pool.sent(now, stream, bytes, out);
     }
 
-    /// The messages that `data` completes. All are decoded before any of them takes effect: bytes that are no message
-    /// leave the node as if the stream had been reset before them.
+    /// The messages that `data` completes. All are decoded before any of them takes effect. Invalid bytes have the same
+    /// effect as a reset of the stream before them.
     pub(super) fn received(
         &mut self,
         now: Instant,
@@ -131,7 +131,8 @@ impl Transport {
         Ok(messages)
     }
 
-    /// The node whose connection the last received bytes measured, and the round trip; only if that proves its address.
+    /// The node whose connection the last received bytes measured, and the round trip; only if the connection proves
+    /// its address.
     pub(super) fn take_measured(&mut self) -> Option<(Contact, Duration)> {
         let (stream, rtt) = self.pool.take_measured()?;
         let contact = self.peer(stream)?;
@@ -143,14 +144,14 @@ impl Transport {
         self.pool.rtt(stream)
     }
 
-    /// Takes back the memory of messages that were handled.
+    /// Reuses the memory of messages that were handled.
     pub(super) fn recycle(&mut self, mut messages: Vec<Message>) {
         messages.clear();
         messages.shrink_to(RECEIVED_KEPT);
         self.received = messages;
     }
 
-    /// The peer ended its direction.
+    /// Handles the end of the peer's direction.
     pub(super) fn finished(
         &mut self,
         now: Instant,
@@ -160,7 +161,8 @@ impl Transport {
         self.pool.finished(now, stream, out)
     }
 
-    /// A connection is gone. One that ended in good order took nothing with it: acknowledgements still come, over another.
+    /// Handles a closed connection. One that ended in good order lost nothing: acknowledgements still arrive, over
+    /// another connection.
     pub(super) fn closed(
         &mut self,
         now: Instant,
@@ -176,27 +178,27 @@ impl Transport {
         self.pool.abort(stream, out)
     }
 
-    /// Does what is due on the connections.
+    /// Runs what is due on the connections.
     pub(super) fn expire(&mut self, now: Instant, out: Out<'_, '_>) {
         self.pool.expire(now, out);
     }
 
-    /// The next connection that the pool gave up by itself.
+    /// The next connection that the pool closed by itself.
     pub(super) fn next_lost(&mut self) -> Option<Lost> {
         self.pool.next_lost()
     }
 
-    /// A node is suspected: its connections are unresponsive from now on (PL-10).
+    /// Treats the connections of a suspected node as unresponsive (PL-10).
     pub(super) fn suspect(&mut self, now: Instant, addr: SocketAddr, out: Out<'_, '_>) {
         self.pool.suspect(now, addr, out);
     }
 
-    /// A node has died or left: its connections are aborted (PL-10).
+    /// Aborts the connections of a node that died or left (PL-10).
     pub(super) fn gone(&mut self, addr: SocketAddr, out: Out<'_, '_>) {
         self.pool.gone(addr, out);
     }
 
-    /// There is a sign of life from this address: a connect that failed is begun again at once (PL-8).
+    /// Begins a failed connect again at once: a message from this address arrived (PL-8).
     pub(super) fn reachable(&mut self, now: Instant, addr: SocketAddr, out: Out<'_, '_>) {
         self.pool.reachable(now, addr, out);
     }
@@ -211,13 +213,13 @@ impl Transport {
         self.pool.greeted(now, stream, from, from.addr, out);
     }
 
-    /// The node at the other end of a connection, by its own word; `None` before its greeting.
+    /// The node at the other end of a connection, as its greeting claims; `None` before its greeting.
     pub(super) fn peer(&self, stream: StreamId) -> Option<Contact> {
         self.pool.label(stream).copied()
     }
 
-    /// Whether a connection proves that its peer can be reached at `addr`: this node opened it to there, or it came from
-    /// that machine.
+    /// Whether a connection proves that its peer can be reached at `addr`: this node opened it to that address, or it
+    /// came from that IP address.
     pub(super) fn is_address_validated(&self, stream: StreamId, addr: SocketAddr) -> bool {
         self.pool.is_address_validated(stream, addr)
     }

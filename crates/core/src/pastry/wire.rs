@@ -89,7 +89,7 @@ pub(super) fn encode_route(transmission: u64, envelope: &Envelope, w: &mut Write
     put_route(w, transmission, envelope);
 }
 
-/// The messages that keep the tables.
+/// Encodes the messages that maintain the tables.
 fn put_upkeep(w: &mut Writer<'_>, message: &Message) {
     match message {
         Message::StateRequest { token, wanted } => {
@@ -262,7 +262,7 @@ fn put_contact(w: &mut Writer<'_>, contact: &Contact) {
 /// Reads a message that fills `bytes` exactly.
 ///
 /// # Errors
-/// If it doesn't, or if the bytes are no message of this version.
+/// If it does not, or if the bytes are no message of this version.
 pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
     let mut reader = Reader::new(bytes);
     let r = &mut reader;
@@ -389,7 +389,7 @@ fn tables(r: &mut Reader<'_>) -> Result<TablesSent, DecodeError> {
 }
 
 fn contacts(r: &mut Reader<'_>) -> Result<Vec<Contact>, DecodeError> {
-    // The list grows with what is really there; the number only says when to stop.
+    // The list grows with the entries that are there; the number only says when to stop.
     (0..r.u16()?).map(|_| contact(r)).collect()
 }
 

@@ -172,7 +172,7 @@ fn any_message() -> impl Strategy<Value = Message> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(message in any_message()) {
+    fn decoding_returns_what_was_encoded(message in any_message()) {
         let bytes = bytes(&message);
         prop_assert_eq!(decode(&bytes), Ok(message));
     }
@@ -180,7 +180,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_message_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..18) {
         let _ = decode(&bytes);
-        // And so that more than the first two bytes is looked at:
+        // Also with a valid version and kind, so that the bytes behind them are decoded.
         let _ = decode(&[&[VERSION, kind], &bytes[..]].concat());
     }
 
@@ -188,7 +188,7 @@ proptest! {
     fn no_truncation_is_a_message(message in any_message(), cut in any::<proptest::sample::Index>()) {
         let bytes = bytes(&message);
         let cut = &bytes[..cut.index(bytes.len())];
-        // A payload ends with its message, so a shorter one is another message; it is never the same.
+        // A payload ends with its message. A shorter one is another message, never the same.
         prop_assert_ne!(decode(cut), Ok(message));
     }
 }

@@ -1,4 +1,4 @@
-//! The settings, and the checks that they fit together.
+//! The settings, and the checks that they work together.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,27 +6,28 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where to receive, both datagrams and streams.
+    /// The address to receive on, both datagrams and streams.
     pub bind: SocketAddr,
-    /// Whom to ping from the start.
+    /// The peers to ping from the start.
     pub peers: Vec<SocketAddr>,
-    /// How often every peer is pinged.
+    /// The interval between two pings of a peer.
     pub interval: Duration,
-    /// How long an answer may take. At most the interval, so that a peer has one datagram ping under way.
+    /// The timeout of an answer. At most the interval, so that a peer has one datagram ping under way.
     pub timeout: Duration,
-    /// Every so many rounds the pings go over streams; 0 is never.
+    /// Every this many rounds the pings go over streams; 0 is never.
     pub stream_every: u32,
-    /// A peer has vanished after so many misses in a row.
+    /// A peer has vanished after this many misses in a row.
     pub vanished_after: u32,
-    /// How long a change of the count may wait to be kept.
+    /// How long a change of the count may wait to be written.
     pub keep_interval: Duration,
     /// The most peers.
     pub peers_max: usize,
     /// The most pings under way, those of commands included.
     pub probes_max: usize,
-    /// The most streams that others may have open to us.
+    /// The most streams that others may have open to this node.
     pub streams_max: usize,
     /// A fault to build in, so that the tests can show that they would notice it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -44,6 +45,7 @@ impl Default for Config {
             peers_max: 1024,
             probes_max: 4096,
             streams_max: 64,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -64,6 +66,18 @@ impl Config {
             return Err(ConfigError::Peers { peers: self.peers.len(), peers_max: self.peers_max });
         }
         Ok(())
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
     }
 }
 
@@ -98,7 +112,7 @@ pub enum ConfigError {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The count is reported as kept though nothing made it durable.
+    /// The count is reported as kept although it is not durable.
     KeepWithoutSync,
     /// A pong that comes twice is reported twice.
     AnswerTwice,

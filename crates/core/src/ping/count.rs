@@ -1,7 +1,7 @@
 //! The count: how many pings this node has ever answered, kept across restarts.
 //!
-//! It is written durably, at most once per `keep_interval` and once more at the end, and never twice at a time.
-//! The promise is PI-14: once told as kept, it never goes down, whatever happens to the process.
+//! It is written durably, at most once per `keep_interval` and once more at the stop, one write at a time. The promise
+//! is PI-14: once it is reported as kept, it never goes down, whatever happens to the process.
 
 use core::time::Duration;
 
@@ -14,13 +14,13 @@ pub const COUNT_KEY: &[u8] = b"answered";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Asked from the store, not known yet.
+    /// Requested from the store, not known yet.
     Loading(OpId),
     /// Known; nothing is under way.
     Idle,
     /// This value is being written.
     Writing(OpId, u64),
-    /// It could not be read: whatever is on disk stays as it is.
+    /// It could not be read: the value on disk stays as it is.
     Unreadable,
 }
 
@@ -69,7 +69,7 @@ impl Count {
         Some((op, self.value))
     }
 
-    /// Takes the answer to the load in; true if it was one.
+    /// Takes the reply to the load. Returns whether it was one.
     pub(super) fn loaded(&mut self, op: OpId, value: Result<u64, StoreFault>) -> bool {
         if self.stage != Stage::Loading(op) {
             return false;
@@ -81,7 +81,7 @@ impl Count {
         true
     }
 
-    /// Takes the answer to a write in; the value that is safe now.
+    /// Takes the reply to a write. Returns the value that is durable now.
     pub(super) fn written(&mut self, op: OpId, now: Instant, done: bool) -> Option<u64> {
         let Stage::Writing(writing, value) = self.stage else { return None };
         if writing != op {
@@ -106,7 +106,7 @@ impl Count {
         matches!(self.stage, Stage::Loading(_))
     }
 
-    /// Whether everything is kept that can be.
+    /// Whether everything is written that can be.
     pub(super) fn is_settled(&self) -> bool {
         match self.stage {
             Stage::Idle => self.value == self.kept,

@@ -1,8 +1,8 @@
-//! The exchanges: pings that travel over streams, ours and those of others.
+//! The exchanges: pings over streams, own ones and those of others.
 //!
-//! The asker opens, writes a ping and finishes its direction; the answerer reads to that FIN, writes a pong and
-//! finishes. A message is known to be whole only at the FIN, so nothing is decided before it. Each side keeps at
-//! most one byte more than a message has: enough to see that there is too much.
+//! The prober opens the stream, writes a ping and finishes its direction. The peer reads to that FIN, writes a pong and
+//! finishes. A message is complete only at the FIN, so nothing is decided before it. Each side reads at most one byte
+//! more than a message has: enough to detect excess bytes.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::wire::DecodeError;
 
-/// How much is read before the FIN: a message, and one byte to see that there is more.
+/// How many bytes are read before the FIN: a message, and one byte to detect excess.
 pub(super) const CREDIT: usize = MESSAGE_BYTES + 1;
 
 /// The bytes received on a stream so far.
@@ -37,7 +37,7 @@ impl Received {
     }
 }
 
-/// A ping of ours on its stream.
+/// An own ping on its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asking {
     pub(super) sequence: u64,
@@ -45,7 +45,7 @@ pub(super) struct Asking {
     received: Received,
 }
 
-/// A ping of somebody else on its stream.
+/// A ping of another node on its stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answering {
     since: Instant,
@@ -85,7 +85,7 @@ impl Exchanges {
         self.answering.insert(stream, Answering { since: now, received: Received::default() });
     }
 
-    /// Takes in the next bytes of a stream.
+    /// Takes the next bytes of a stream.
     pub(super) fn push(&mut self, stream: StreamId, data: &[u8]) -> Result<(), DecodeError> {
         let received = match (self.asking.get_mut(&stream), self.answering.get_mut(&stream)) {
             (Some(asking), _) => &mut asking.received,
@@ -106,13 +106,13 @@ impl Exchanges {
         self.asking.get(&stream)
     }
 
-    /// Forgets a stream; what it was asking, if it was ours.
+    /// Forgets a stream. Returns its ping, if it was an own one.
     pub(super) fn remove(&mut self, stream: StreamId) -> Option<Asking> {
         self.answering.remove(&stream);
         self.asking.remove(&stream)
     }
 
-    /// Forgets the oldest stream of somebody else, if its time is over.
+    /// Forgets the oldest stream of another node, if it has timed out.
     pub(super) fn take_expired(&mut self, now: Instant) -> Option<StreamId> {
         if self.deadline()? > now {
             return None;
@@ -120,7 +120,7 @@ impl Exchanges {
         self.answering.pop_first().map(|(stream, _)| stream)
     }
 
-    /// When the oldest stream of somebody else runs out. Ours run out with their probes.
+    /// When the oldest stream of another node times out. Own ones time out with their probes.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.answering.first_key_value().map(|(_, answering)| answering.since + self.timeout)
     }

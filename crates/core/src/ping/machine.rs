@@ -1,4 +1,4 @@
-//! The machine: matches what comes in and delegates to the nouns.
+//! The machine: matches inputs and delegates to the parts.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::wire::DecodeError;
 pub const UDP: SocketId = SocketId::new(0);
 /// The stream listener.
 pub const TCP: ListenerId = ListenerId::new(0);
-/// The space of the count.
+/// The store space of the count.
 pub const SPACE: SpaceId = SpaceId::new(0);
 
 crate::counters! {
@@ -34,43 +34,44 @@ crate::counters! {
     pub struct Counters {
         /// Pings sent.
         pings_sent,
-        /// Pings of ours that were answered.
+        /// Pings of this node that were answered.
         pongs_received,
-        /// Pings of ours that nobody answered in time.
+        /// Pings of this node without an answer in time.
         pings_missed,
         /// Pings of others that were answered.
         pings_answered,
-        /// Pongs that answer nothing under way: late, repeated or forged.
+        /// Pongs that match no ping under way: late, repeated or forged.
         pongs_unmatched,
-        /// Datagrams and streams that were not a message.
+        /// Datagrams and streams that could not be decoded.
         malformed,
-        /// Streams of others that ran out of time.
+        /// Streams of others that timed out.
         streams_expired,
         /// Regular pings not sent because too many were under way.
         pings_skipped,
     }
 }
 
-/// The timers, by the name under which `poll_timeout` tells them.
+/// The timers, by the names that `poll_timeout` returns.
 mod timer {
     /// The next round of pings.
     pub(super) const ROUND: &str = "ping.round";
-    /// The oldest ping of ours runs out.
+    /// The oldest own ping times out.
     pub(super) const PROBE: &str = "ping.probe";
-    /// The oldest stream of somebody else runs out.
+    /// The oldest stream of another node times out.
     pub(super) const STREAM: &str = "ping.stream";
-    /// The count is to be kept.
+    /// The count is to be written.
     pub(super) const KEEP: &str = "ping.keep";
 }
 
-/// A node that pings its peers and answers whoever pings it.
+/// A node that pings its peers and answers every ping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ping {
     bind: SocketAddr,
     interval: Duration,
     stream_every: u32,
     streams_max: usize,
-    fault: Option<Fault>,
+    answers_twice: bool,
+    syncs: bool,
     rng: Rng,
     peers: Peers,
     probes: Probes,
@@ -85,7 +86,7 @@ pub struct Ping {
 type Out<'a, 'b> = &'a mut Outbox<'b, Ping>;
 
 impl Ping {
-    /// A node with these settings; `seed` decides all it draws.
+    /// A node with these settings; `seed` decides all random choices.
     ///
     /// # Errors
     /// If the settings cannot work together.
@@ -101,7 +102,8 @@ impl Ping {
             interval: config.interval,
             stream_every: config.stream_every,
             streams_max: config.streams_max,
-            fault: config.fault,
+            answers_twice: config.has(Fault::AnswerTwice),
+            syncs: !config.has(Fault::KeepWithoutSync),
             rng,
             rounds: 0,
             next_round: None,
@@ -142,13 +144,13 @@ impl Ping {
                 self.counters.pings_skipped += 1;
             }
         }
-        // The next round is due one interval after this one was due, not after it ran: lateness does not add up. After a
-        // long pause the missed rounds are skipped.
+        // The next round is due one interval after this one was due, not after it ran, so that delays do not add up.
+        // After a long pause the missed rounds are skipped.
         let due = self.next_round.unwrap_or(now.mono) + self.interval;
         self.next_round = Some(if due > now.mono { due } else { now.mono + self.interval });
     }
 
-    /// Sends one ping; false if too many are under way.
+    /// Sends one ping. Returns false if too many are under way.
     fn ping(
         &mut self,
         now: Now,
@@ -206,11 +208,11 @@ impl Ping {
             self.counters.pongs_unmatched += 1;
             return Err(Refusal::Reject("a pong that answers no ping under way"));
         };
-        if self.fault != Some(Fault::AnswerTwice) {
+        if !self.answers_twice {
             self.probes.take(sequence);
         }
         if let Some(stream) = stream {
-            // Both sides have said all they will: the driver ends it without us.
+            // Both sides have finished: the driver closes the stream.
             self.exchanges.remove(stream);
         }
         self.counters.pongs_received += 1;
@@ -235,7 +237,7 @@ impl Ping {
         }
     }
 
-    /// The peer's FIN: the message is whole, if it ever will be.
+    /// Handles the peer's FIN: the message is complete, or invalid.
     fn finished(&mut self, now: Now, stream: StreamId, out: Out<'_, '_>) -> Result<(), Refusal> {
         let Some(message) = self.exchanges.message(stream) else { return Ok(()) };
         let asked = self.exchanges.asking(stream).map(|asking| asking.to);
@@ -259,7 +261,7 @@ impl Ping {
         error.into()
     }
 
-    /// Resets a stream whose peer talks nonsense; a ping of ours on it is over.
+    /// Resets a stream with invalid bytes; an own ping on it ends.
     fn break_off(&mut self, stream: StreamId, out: Out<'_, '_>) {
         out.abort(stream);
         self.closed(stream, out);
@@ -274,7 +276,7 @@ impl Ping {
 
     fn keep(&mut self, now: Now, out: Out<'_, '_>) {
         if let Some((op, value)) = self.count.write(now.mono) {
-            let durable = self.fault != Some(Fault::KeepWithoutSync);
+            let durable = self.syncs;
             out.put(op, SPACE, COUNT_KEY, &value.to_be_bytes(), durable);
         }
     }
@@ -287,7 +289,7 @@ impl Ping {
             Ok(count) => out.event(Event::CountLoaded { count }),
             Err(fault) => out.event(Event::CountFailed { fault }),
         }
-        // Nodes that start together do not ping together.
+        // Nodes that start together draw different offsets.
         self.next_round = Some(now.mono + self.rng.duration_below(self.interval));
     }
 }
@@ -349,7 +351,7 @@ impl Machine for Ping {
             }
             StreamEvent::Finished => self.finished(now, stream, out)?,
             StreamEvent::Closed(_) => self.closed(stream, out),
-            // Everything was written at once and fits any buffer: nothing waits for these.
+            // Everything was written at once and fits any buffer: these events have no effect.
             StreamEvent::Connected { .. } | StreamEvent::Sent { .. } | StreamEvent::Confirmed { .. } => {}
         }
         Ok(())
@@ -456,7 +458,7 @@ fn send(to: SocketAddr, message: Message, out: Out<'_, '_>) {
         .expect("a message has its length");
 }
 
-/// Writes a message and ends our direction behind it.
+/// Writes a message and ends our direction.
 fn write(stream: StreamId, message: Message, out: Out<'_, '_>) {
     out.write_with(stream, MESSAGE_BYTES, |writer| encode(message, writer))
         .expect("a message has its length");

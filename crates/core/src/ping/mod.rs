@@ -1,26 +1,26 @@
 //! Ping: the smallest useful machine, and the template for a new protocol.
 //!
 //! A node sends every peer a [`Message::Ping`] at an interval, and the peer answers with a [`Message::Pong`]. So the
-//! node knows who answers, and the round-trip time. Most pings are datagrams, some go over a stream. The store keeps
-//! the number of answered pings. The machine thus uses every part of the contract once, in its simplest form.
-//! `docs/spec/ping.md` has the clauses, numbered PI-n.
+//! node knows which peers answer, and their round-trip times. Most pings are datagrams, some go over a stream. The
+//! store keeps the number of answered pings. The machine thus uses every part of the contract once, in its simplest
+//! form. `docs/spec/ping.md` has the clauses, numbered PI-n.
 //!
 //! # The files, the same in every protocol
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `mod.rs` | this page, and the public types |
-//! | `config.rs` | what can be set, and the checks on it |
-//! | `message.rs` | what the messages mean |
-//! | `wire.rs` | their bytes |
+//! | `config.rs` | the settings, and the checks on them |
+//! | `message.rs` | the messages and their meaning |
+//! | `wire.rs` | the bytes of messages |
 //! | `machine.rs` | the [`Machine`] implementation: matches and delegates |
-//! | `probes.rs`, `peers.rs`, `exchanges.rs`, `count.rs` | the nouns of this protocol, where the work is done |
+//! | `probes.rs`, `peers.rs`, `exchanges.rs`, `count.rs` | the nouns of this protocol, which do the work |
 //!
 //! # The messages
 //!
 //! | message | over a datagram | over a stream |
 //! |---|---|---|
-//! | `Ping` | is answered with a `Pong` to where it came from | is the whole request: `Ping`, FIN |
+//! | `Ping` | is answered with a `Pong` to its source | is the whole request: `Ping`, FIN |
 //! | `Pong` | answers the ping of that number, if it is under way to that address | is the whole answer: `Pong`, FIN |
 //!
 //! # A driver in twenty lines
@@ -93,16 +93,16 @@ use crate::time::micros;
 /// A command of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Ping this address once, peer or not.
+    /// Pings this address once, peer or not.
     Ping {
-        /// Whom.
+        /// The address.
         to: SocketAddr,
-        /// How.
+        /// The transport.
         via: Via,
     },
-    /// Ping this address from now on.
+    /// Pings this address from now on.
     AddPeer(SocketAddr),
-    /// No longer ping this address.
+    /// No longer pings this address.
     RemovePeer(SocketAddr),
     /// Lists all peers.
     Peers,
@@ -115,14 +115,14 @@ pub enum Command {
 pub enum Reply {
     /// The ping was answered.
     Answered {
-        /// After how long, in microseconds.
+        /// The round-trip time in microseconds.
         rtt_micros: u64,
     },
-    /// Nobody answered in time.
+    /// No answer came in time.
     Missed,
-    /// It is done.
+    /// The command is done.
     Done,
-    /// There is no room: as many peers or pings under way as the configuration allows.
+    /// There is no room: the most peers, or the most pings under way.
     Full,
     /// All peers, in the order they were added.
     Peers(Vec<PeerStatus>),
@@ -138,32 +138,32 @@ pub enum Reply {
 pub enum Event {
     /// A ping was answered.
     PingAnswered {
-        /// By whom.
+        /// The peer.
         peer: SocketAddr,
-        /// Which of our pings.
+        /// The number of the ping.
         sequence: u64,
-        /// How it went.
+        /// The transport.
         via: Via,
-        /// After how long, in microseconds.
+        /// The round-trip time in microseconds.
         rtt_micros: u64,
     },
     /// A ping was not answered in time.
     PingMissed {
-        /// By whom.
+        /// The peer.
         peer: SocketAddr,
-        /// Which of our pings.
+        /// The number of the ping.
         sequence: u64,
-        /// How it went.
+        /// The transport.
         via: Via,
     },
     /// A peer answers.
     PeerAppeared {
-        /// Which.
+        /// The peer.
         peer: SocketAddr,
     },
     /// A peer no longer answers.
     PeerVanished {
-        /// Which.
+        /// The peer.
         peer: SocketAddr,
     },
     /// The count of answered pings was read from the store.
@@ -171,19 +171,19 @@ pub enum Event {
         /// The count.
         count: u64,
     },
-    /// The count of answered pings is safe on disk.
+    /// The count of answered pings is durable.
     CountKept {
         /// The count.
         count: u64,
     },
-    /// The count of answered pings could not be read or kept.
+    /// The count of answered pings could not be read or written.
     CountFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
 }
 
-/// How a ping travels.
+/// The transport of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {

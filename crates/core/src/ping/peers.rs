@@ -1,4 +1,4 @@
-//! The peers: who is pinged, and how each of them is doing.
+//! The peers: the pinged addresses, and the state of each.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::{Event, rtt_micros};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PeerState {
-    /// Not heard from yet.
+    /// No answer came yet.
     Unknown,
     /// It answers.
     Present,
@@ -22,11 +22,11 @@ pub enum PeerState {
 /// The state of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerStatus {
-    /// Where it is.
+    /// Its address.
     pub addr: SocketAddr,
     /// Whether it answers.
     pub state: PeerState,
-    /// How long answers take, smoothed, in microseconds; `None` before the first.
+    /// The smoothed round-trip time in microseconds; `None` before the first answer.
     pub rtt_micros: Option<u64>,
     /// Pings it answered.
     pub answered: u64,
@@ -53,7 +53,7 @@ impl Peers {
         peers
     }
 
-    /// Adds a peer; false if there is no room. One that is there already stays as it is.
+    /// Adds a peer. Returns false if there is no room. A known one stays unchanged.
     pub(super) fn add(&mut self, addr: SocketAddr) -> bool {
         if self.list.iter().any(|peer| peer.addr == addr) {
             return true;
@@ -76,7 +76,7 @@ impl Peers {
         self.list.retain(|peer| peer.addr != addr);
     }
 
-    /// Notes an answer; the event to tell if the peer's state changed by it.
+    /// Notes an answer. Returns the event if the peer's state changed.
     pub(super) fn answered(&mut self, addr: SocketAddr, rtt: Duration) -> Option<Event> {
         let peer = self.list.iter_mut().find(|peer| peer.addr == addr)?;
         let sample = rtt_micros(rtt);
@@ -89,7 +89,7 @@ impl Peers {
         appeared.then_some(Event::PeerAppeared { peer: addr })
     }
 
-    /// Notes a miss; the event to tell if the peer's state changed by it.
+    /// Notes a miss. Returns the event if the peer's state changed.
     pub(super) fn missed(&mut self, addr: SocketAddr) -> Option<Event> {
         let peer = self.list.iter_mut().find(|peer| peer.addr == addr)?;
         peer.missed += 1;

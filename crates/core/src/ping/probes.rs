@@ -1,7 +1,7 @@
 //! The probes: pings under way, in the order they were sent.
 //!
-//! Numbers follow each other, so a probe is found by subtraction; all have the same timeout, so the oldest is the
-//! first to run out.
+//! Numbers are consecutive, so a probe is found by subtraction. All have the same timeout, so the oldest times out
+//! first.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ pub(super) struct Probe {
     pub(super) sequence: u64,
     pub(super) to: SocketAddr,
     pub(super) sent: Instant,
-    /// The stream it travels on; `None` is a datagram.
+    /// Its stream; `None` is a datagram.
     pub(super) stream: Option<StreamId>,
-    /// The command that asked for it; `None` is the regular round.
+    /// The command that requested it; `None` is the regular round.
     pub(super) request: Option<RequestId>,
 }
 
@@ -31,7 +31,7 @@ impl Probe {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Probes {
-    /// `None` is one that was answered, or ended otherwise, before older ones.
+    /// `None` is a probe that ended before older ones.
     waiting: VecDeque<Option<Probe>>,
     /// The number of the first of `waiting`.
     first: u64,
@@ -40,12 +40,12 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// The numbers begin at `first`, a random one: a pong to a former life of this node matches nothing.
+    /// The numbers begin at `first`, a random one: a pong to a ping from before a restart matches nothing.
     pub(super) fn new(first: u64, probes_max: usize, timeout: Duration) -> Self {
         Self { waiting: VecDeque::new(), first, probes_max, timeout }
     }
 
-    /// Notes a ping that is about to be sent; its number, or `None` if too many are under way.
+    /// Notes a ping that is about to be sent. Returns its number, or `None` if too many are under way.
     pub(super) fn add(
         &mut self,
         to: SocketAddr,
@@ -76,7 +76,7 @@ impl Probes {
         probe
     }
 
-    /// Ends the oldest probe, if its time is over.
+    /// Ends the oldest probe, if it has timed out.
     pub(super) fn take_expired(&mut self, now: Instant) -> Option<Probe> {
         if self.deadline()? > now {
             return None;
@@ -86,7 +86,7 @@ impl Probes {
         probe
     }
 
-    /// When the oldest probe runs out.
+    /// When the oldest probe times out.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting.front()?.as_ref().map(|probe| probe.sent + self.timeout)
     }

@@ -33,7 +33,7 @@ fn bytes(message: Message) -> Vec<u8> {
     bytes
 }
 
-/// The number of the last ping in the log, and forgets the log.
+/// Returns the number of the last ping in the log, and clears the log.
 fn last_sequence(rig: &mut Rig<Ping>) -> u64 {
     let log = rig.take_log();
     let line = log.iter().rev().find(|line| line.contains(" 0100")).expect("a ping was sent");
@@ -117,7 +117,7 @@ fn pi_1_the_bytes_are_those_of_the_vectors() {
 }
 
 #[test]
-fn pi_2_a_ping_is_answered_to_where_it_came_from() {
+fn pi_2_a_ping_is_answered_to_its_source() {
     let mut rig = rig(&config());
     rig.take_log();
     rig.datagram(UDP, addr(5), &bytes(Message::Ping { sequence: 0x1234 })).unwrap();
@@ -150,13 +150,13 @@ fn pi_3_nodes_that_start_together_do_not_ping_together() {
 }
 
 #[test]
-fn pi_3_a_busy_node_pings_all_the_same() {
+fn pi_3_a_busy_node_still_pings() {
     let mut rig = rig(&config());
     for sequence in 0..1_000 {
         rig.datagram(UDP, addr(5), &bytes(Message::Ping { sequence })).unwrap();
         rig.advance(SECOND / 100);
     }
-    assert_eq!(rig.machine.counted().pings_sent, 10, "what comes in does not postpone what is due");
+    assert_eq!(rig.machine.counted().pings_sent, 10, "inputs do not postpone due pings");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn pi_4_a_sequence_is_never_used_twice() {
 }
 
 #[test]
-fn pi_4_a_pong_to_a_former_life_matches_nothing() {
+fn pi_4_a_pong_to_a_ping_before_a_restart_matches_nothing() {
     let former = ping_once(&mut rig(&config()));
     let mut rig = Rig::new(Ping::new(&config(), [8; 32]).unwrap());
     rig.start();
@@ -218,7 +218,7 @@ fn pi_7_a_peer_appears_with_its_first_pong_and_vanishes_after_misses_in_a_row() 
     rig.advance(SECOND);
     assert_eq!(rig.log.iter().filter(|line| line.contains("PeerVanished")).count(), 1);
     rig.advance(5 * SECOND);
-    assert_eq!(rig.log.iter().filter(|line| line.contains("PeerVanished")).count(), 1, "told once");
+    assert_eq!(rig.log.iter().filter(|line| line.contains("PeerVanished")).count(), 1, "one event");
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn pi_9_a_stream_without_an_answer_is_reset_at_the_timeout() {
 }
 
 #[test]
-fn pi_10_a_peer_that_says_nothing_on_its_stream_is_reset_at_the_timeout() {
+fn pi_10_a_silent_stream_of_a_peer_is_reset_at_the_timeout() {
     let mut rig = rig(&Config { peers: vec![], ..config() });
     let stream = StreamId::accepted(1);
     rig.stream(stream, StreamEvent::Accepted { listener: TCP, from: addr(5), local: addr(1) }).unwrap();
@@ -287,7 +287,7 @@ fn pi_10_a_peer_that_says_nothing_on_its_stream_is_reset_at_the_timeout() {
 }
 
 #[test]
-fn pi_11_what_is_no_message_is_refused_and_counted() {
+fn pi_11_invalid_bytes_are_refused_and_counted() {
     let mut rig = rig(&config());
     let before = rig.machine.counted().malformed;
     assert_eq!(rig.datagram(UDP, addr(5), b"hello"), Err(DecodeError::Version.into()));
@@ -297,12 +297,12 @@ fn pi_11_what_is_no_message_is_refused_and_counted() {
     let stream = StreamId::accepted(2);
     rig.stream(stream, StreamEvent::Accepted { listener: TCP, from: addr(5), local: addr(1) }).unwrap();
     rig.stream(stream, StreamEvent::Data(&bytes(Message::Pong { sequence: 1 }))).unwrap();
-    assert_eq!(rig.stream(stream, StreamEvent::Finished), Err(DecodeError::Kind.into()), "nobody asked it");
+    assert_eq!(rig.stream(stream, StreamEvent::Finished), Err(DecodeError::Kind.into()), "no ping");
     assert_eq!(rig.machine.counted().malformed, before + 3);
 }
 
 #[test]
-fn pi_12_the_count_is_kept_and_comes_back() {
+fn pi_12_the_count_is_stored_and_read_again() {
     let mut rig = rig(&Config { peers: vec![], ..config() });
     assert!(has(&rig, "CountLoaded { count: 0 }"));
     for sequence in 0..5 {
@@ -330,7 +330,7 @@ fn pi_13_the_count_is_written_at_most_once_per_interval_and_durably() {
 }
 
 #[test]
-fn pi_14_only_what_the_store_has_confirmed_is_told_as_kept() {
+fn pi_14_only_a_count_that_the_store_has_confirmed_is_reported_as_kept() {
     let mut rig = rig(&Config { peers: vec![], ..config() });
     rig.datagram(UDP, addr(5), &bytes(Message::Ping { sequence: 1 })).unwrap();
     rig.hold();
@@ -341,7 +341,7 @@ fn pi_14_only_what_the_store_has_confirmed_is_told_as_kept() {
 }
 
 #[test]
-fn pi_15_a_failed_write_is_told_and_tried_again() {
+fn pi_15_a_failed_write_is_reported_and_tried_again() {
     let mut rig = rig(&Config { peers: vec![], ..config() });
     rig.datagram(UDP, addr(5), &bytes(Message::Ping { sequence: 1 })).unwrap();
     rig.hold();
@@ -417,7 +417,7 @@ fn pi_19_a_regular_ping_beyond_the_limit_is_skipped_and_counted() {
 }
 
 #[test]
-fn pi_20_a_node_that_slept_does_not_make_up_for_it() {
+fn pi_20_a_paused_node_does_not_repeat_missed_rounds() {
     let mut rig = rig(&config());
     ping_once(&mut rig);
     rig.sleep(3600 * SECOND);
@@ -427,7 +427,7 @@ fn pi_20_a_node_that_slept_does_not_make_up_for_it() {
 }
 
 #[test]
-fn a_configuration_that_cannot_work_says_why() {
+fn an_invalid_configuration_is_refused_with_a_reason() {
     let cases = [
         (Config { interval: Duration::ZERO, ..config() }, "ping.interval is zero"),
         (Config { timeout: 2 * SECOND, ..config() }, "at most ping.interval (1s)"),

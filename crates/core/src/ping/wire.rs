@@ -9,7 +9,7 @@
 use super::message::Message;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// How long every message is.
+/// The length of every message.
 pub const MESSAGE_BYTES: usize = 10;
 
 const VERSION: u8 = 1;

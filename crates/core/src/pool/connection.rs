@@ -1,4 +1,4 @@
-//! One connection: how far it has come, the messages that wait to be written, and how much of them the kernel has.
+//! One connection: its stage, its queued messages, and the bytes that the kernel has taken.
 
 use core::time::Duration;
 use std::borrow::Cow;
@@ -15,29 +15,29 @@ use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::wire::DecodeError;
 
-/// How far we write ahead of the kernel. What is written can no longer be overtaken, so it is kept short.
+/// How far the pool writes ahead of the kernel. Written bytes can no longer be overtaken, so this is short.
 const AHEAD_BYTES: usize = 4 * CHUNK_BYTES;
-/// How much a peer may send before more is granted.
+/// How many bytes a peer may send before more credit is granted.
 pub(super) const CREDIT_BYTES: usize = 4 * CHUNK_BYTES;
-/// How long a peer that cannot be connected to is tried after the last message for it.
+/// How long connects to a peer are retried after the last message for it.
 const REDIAL_FOR: Duration = Duration::from_secs(10);
-/// The longest pause before a connect that was refused is tried again.
+/// The longest pause before a refused connect is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The longest that one connect is waited for. The kernel repeats its SYN after 1 s, so one goes out every second.
+/// The longest timeout of a connect. The kernel repeats its SYN after 1 s, so one goes out every second.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// The least time after which the driver gives up a stream whose bytes nobody acknowledges. Half of it is the interval of
-/// keep-alive probes, which are not to become traffic.
+/// The least time after which the driver closes a stream without acknowledgements. Half of it is the interval of
+/// keep-alive probes, which must stay rare.
 const DEAD_AFTER_MIN: Duration = Duration::from_secs(4);
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// A connect failed, and the next is due later.
     Pausing,
-    /// Asked for, not there yet.
+    /// The connect is under way.
     Connecting,
-    /// It stands, but the peer has not said who it is.
+    /// The connection is established, but the peer has not greeted.
     Silent,
     /// In use.
     Open,
@@ -45,22 +45,22 @@ pub(super) enum Stage {
     Closing,
 }
 
-/// What is due on a connection.
+/// The due action of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// The pause is over: connect.
     Connect,
     /// The connect takes too long: abort it.
     ConnectFailed,
-    /// Nobody uses it: finish it.
+    /// It is unused: close it.
     Idle,
-    /// It sends no greeting, does not read or does not end: abort it.
+    /// It sends no greeting, does not read or does not close: abort it.
     Hung,
     /// The peer is silent.
     Silence(Silence),
 }
 
-/// What came of the bytes of a connection.
+/// The result of received bytes.
 pub(super) struct Received<'a> {
     /// The messages that they complete.
     pub(super) messages: Vec<Cow<'a, [u8]>>,
@@ -70,11 +70,11 @@ pub(super) struct Received<'a> {
     pub(super) rtt: Option<Duration>,
 }
 
-/// A message that waits.
+/// A queued message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Queued {
     bytes: Vec<u8>,
-    /// Since when, if it outlives failed connects.
+    /// Since when, if it is kept through failed connects.
     kept_since: Option<Instant>,
 }
 
@@ -83,24 +83,25 @@ struct Queued {
 pub(super) struct Connection<L> {
     stream: StreamId,
     stage: Stage,
-    /// Where the peer listens; of an accepted connection it is known once the peer has greeted, if it came from there.
+    /// The address at which the peer listens. For an accepted connection it is known after the greeting, if it came
+    /// from that address.
     peer: Option<SocketAddr>,
-    /// Whence it came, if the peer opened it.
+    /// The source address, if the peer opened it.
     from: Option<IpAddr>,
-    /// What the peer's greeting said.
+    /// The label from the peer's greeting.
     label: Option<L>,
-    /// When it was last of use.
+    /// When it was last used.
     used: Instant,
     /// When the connect began, or will.
     connect_at: Instant,
     /// How many connects to this peer failed in a row.
     failures: u32,
     health: Health,
-    /// After which time the driver gives it up.
+    /// The time without acknowledgements after which the driver closes it.
     dead_after: Duration,
-    /// Whether something was written before it stood that the peer must answer.
+    /// Whether a message that the peer must answer was written before it was established.
     is_asked: bool,
-    /// Copies of the messages that were written before it stood and outlive failed connects.
+    /// Copies of the messages that were written before it was established and are kept through failed connects.
     early: Vec<Queued>,
     reader: Reader,
     /// Messages of one frame: they go first.
@@ -109,13 +110,13 @@ pub(super) struct Connection<L> {
     large: VecDeque<Queued>,
     large_at: usize,
     queued_bytes: usize,
-    /// Written, but not reported as taken.
+    /// Bytes written that the kernel has not taken.
     ahead_bytes: usize,
-    /// Granted, but not received.
+    /// Bytes granted that were not received.
     credit_bytes: usize,
-    /// Whether our direction was ended.
+    /// Whether our direction has ended.
     fin: bool,
-    /// Whether it is kept until the kernel gives it up.
+    /// Whether it is kept until the kernel closes it.
     is_kept: bool,
 }
 
@@ -151,17 +152,17 @@ impl<L> Connection<L> {
         Self { from: Some(from), ..Self::new(stream, Stage::Silent, now, None) }
     }
 
-    /// A connection that is to be opened.
+    /// A connection to open.
     pub(super) fn dialed(stream: StreamId, to: SocketAddr, now: Instant, srtt: Option<Duration>) -> Self {
         Self { peer: Some(to), ..Self::new(stream, Stage::Pausing, now, srtt) }
     }
 
-    /// Keeps the connection until the kernel gives it up: a fault to build in.
+    /// Keeps the connection until the kernel closes it: a fault to build in.
     pub(super) fn keep(&mut self, is_kept: bool) {
         self.is_kept = is_kept;
     }
 
-    /// The next attempt after a connect that failed, with the messages that outlive it; `None` if nobody wants it.
+    /// The next attempt after a failed connect, with the messages that are kept; `None` if it is not needed.
     pub(super) fn next_attempt(
         self,
         stream: StreamId,
@@ -179,13 +180,13 @@ impl<L> Connection<L> {
         next.used = self.used;
         next.failures = self.failures.saturating_add(1);
         if refused {
-            // Somebody said no at once: to ask at once again would say the same.
+            // The peer's system refused at once: an immediate retry would be refused as well.
             next.connect_at = now + next.doubling(next.health.quiet_max()).min(PAUSE_MAX);
         }
         (next.queued_bytes > 0 || now.since(next.used) < REDIAL_FOR).then_some(next)
     }
 
-    /// Opens the stream: the greeting goes first, then what waits.
+    /// Opens the stream: the greeting goes first, then the queued messages.
     pub(super) fn connect<M: Machine>(
         &mut self,
         now: Instant,
@@ -202,7 +203,7 @@ impl<L> Connection<L> {
         self.pump(out);
     }
 
-    /// The stream stands.
+    /// Handles an established stream.
     pub(super) fn on_connected<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
         self.stage = Stage::Open;
         self.failures = 0;
@@ -215,8 +216,8 @@ impl<L> Connection<L> {
         self.watch(out);
     }
 
-    /// The peer greeted on a connection that it opened: it is used for sending if it came from where `peer` is. A ping
-    /// behind our greeting measures it.
+    /// Handles the greeting on a connection that the peer opened. It is used for sending if it came from the address of
+    /// `peer`. A ping after our greeting measures it.
     pub(super) fn on_greeted<M: Machine>(
         &mut self,
         (now, nonce): (Instant, u32),
@@ -238,7 +239,7 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Writes a message if nothing is in its way, else queues it. Returns whether the peer's silence counts from here.
+    /// Writes a message if the queue is empty, else queues it. Returns whether the peer's silence counts from here.
     pub(super) fn send<M: Machine>(
         &mut self,
         now: Instant,
@@ -267,7 +268,7 @@ impl<L> Connection<L> {
         starts
     }
 
-    /// Makes it unresponsive and asks the peer for a sign; whether that is new.
+    /// Marks it as unresponsive and pings the peer. Returns whether that is new.
     pub(super) fn mark_unresponsive<M: Machine>(
         &mut self,
         now: Instant,
@@ -281,7 +282,7 @@ impl<L> Connection<L> {
         is_new
     }
 
-    /// Ends our direction behind what waits; how much of that was written by it.
+    /// Ends our direction after the queued messages. Returns how many of their bytes were written.
     pub(super) fn finish<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) -> usize {
         self.stage = Stage::Closing;
         self.used = now;
@@ -290,7 +291,7 @@ impl<L> Connection<L> {
         before - self.queued_bytes
     }
 
-    /// The kernel took `bytes`.
+    /// Handles bytes that the kernel took.
     pub(super) fn on_sent<M: Machine>(&mut self, now: Instant, bytes: usize, out: &mut Outbox<'_, M>) {
         self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
         if self.ahead_bytes > 0 || self.queued_bytes > 0 {
@@ -299,8 +300,8 @@ impl<L> Connection<L> {
         self.pump(out);
     }
 
-    /// Takes in bytes, grants as many again once half of the credit is used, answers a ping, and gives the messages
-    /// completed.
+    /// Handles received bytes: grants new credit once half of it is used, answers a ping, and returns the completed
+    /// messages.
     pub(super) fn received<'a, M: Machine>(
         &mut self,
         now: Instant,
@@ -327,7 +328,7 @@ impl<L> Connection<L> {
         Ok(Received { messages: arrived.messages, was_unresponsive, rtt })
     }
 
-    /// What is due now, or when something will be.
+    /// The action that is due now, or when the next one will be.
     pub(super) fn due(&mut self, now: Instant, config: &Config) -> Result<Due, Instant> {
         let (at, due) = self.staged(config);
         if due == Due::ConnectFailed && at <= now && self.health.extend(now, at) {
@@ -346,14 +347,14 @@ impl<L> Connection<L> {
         }
     }
 
-    /// When the next thing is due. That is cheap, so that a look at all connections is.
+    /// When the next action is due. It is cheap, so that all connections can be checked.
     pub(super) fn next_due(&self, config: &Config) -> Instant {
         let at = self.staged(config).0;
         let silence = self.health.deadline().filter(|_| self.stage == Stage::Open && !self.is_kept);
         silence.map_or(at, |silence| silence.min(at))
     }
 
-    /// The messages that wait, in the order in which they would go.
+    /// The queued messages, in the order of sending.
     pub(super) fn into_queued(self) -> impl Iterator<Item = Vec<u8>> {
         self.small.into_iter().chain(self.large).map(|queued| queued.bytes)
     }
@@ -394,27 +395,27 @@ impl<L> Connection<L> {
         &self.health
     }
 
-    /// Whether it can be sent by, now or once it stands.
+    /// Whether messages can be sent over it, now or once it is established.
     pub(super) fn is_usable(&self) -> bool {
         matches!(self.stage, Stage::Open | Stage::Connecting | Stage::Pausing)
     }
 
-    /// Whether it never stood.
+    /// Whether it was never established.
     pub(super) fn is_unconnected(&self) -> bool {
         matches!(self.stage, Stage::Connecting | Stage::Pausing)
     }
 
-    /// Bytes that wait to be written.
+    /// Bytes in the queue.
     pub(super) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    /// The memory of a large message whose end has not come yet.
+    /// The memory of an incomplete large message.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.reader.unfinished_bytes()
     }
 
-    /// Whether nothing of ours is under way.
+    /// Whether none of our bytes are under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.queued_bytes == 0 && self.ahead_bytes == 0
     }
@@ -424,7 +425,7 @@ impl<L> Connection<L> {
         self.reader.is_between_messages()
     }
 
-    /// What is due next in this stage, whether the peer speaks or not, and when.
+    /// The next action of this stage, whether or not the peer is silent, and its time.
     fn staged(&self, config: &Config) -> (Instant, Due) {
         match self.stage {
             Stage::Pausing => (self.connect_at, Due::Connect),
@@ -435,7 +436,7 @@ impl<L> Connection<L> {
         }
     }
 
-    /// How long a connect is waited for: q, and twice as long after each failure.
+    /// The timeout of a connect: q, doubled after each failure.
     fn connect_max(&self) -> Duration {
         self.doubling(self.health.quiet_max()).min(CONNECT_MAX)
     }
@@ -456,7 +457,7 @@ impl<L> Connection<L> {
         self.write_probe(Probe::Ping(nonce), out);
     }
 
-    /// Has the driver give the stream up after 8 q without an acknowledgement; said again when q has changed much.
+    /// Lets the driver close the stream after 8 q without an acknowledgement; repeated when q has changed much.
     fn watch<M: Machine>(&mut self, out: &mut Outbox<'_, M>) {
         let dead_after = (self.health.quiet_max() * 8).max(DEAD_AFTER_MIN);
         let has_changed = dead_after * 2 <= self.dead_after || dead_after >= self.dead_after * 2;
@@ -466,7 +467,7 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Writes a probe ahead of all that waits. A peer that does not read gets none.
+    /// Writes a probe ahead of the queue. A peer that does not read gets none.
     fn write_probe<M: Machine>(&mut self, probe: Probe, out: &mut Outbox<'_, M>) {
         if self.ahead_bytes < 2 * AHEAD_BYTES && !self.fin {
             self.queued_bytes += PROBE_BYTES;
@@ -474,7 +475,7 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Writes as far ahead as is allowed: small messages first, then one chunk of the large one, and again.
+    /// Writes as far ahead as allowed: small messages first, then one chunk of the large one, and again.
     fn pump<M: Machine>(&mut self, out: &mut Outbox<'_, M>) {
         if self.stage == Stage::Pausing {
             return;
@@ -503,7 +504,7 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Keeps a message that was written before the connection stands, if it outlives failed connects.
+    /// Keeps a message that was written before the connection is established, if it is kept through failed connects.
     fn keep_early(&mut self, message: Queued) {
         if self.stage == Stage::Connecting && message.kept_since.is_some() {
             self.early.push(message);

@@ -1,4 +1,4 @@
-//! The connections of a pool: found by number, and by the address that they lead to.
+//! The connections of a pool: found by number, and by the address of their peer.
 
 use core::cmp::Reverse;
 use std::net::SocketAddr;
@@ -8,25 +8,25 @@ use super::connection::{Connection, Stage};
 use crate::tag::StreamId;
 use crate::time::Instant;
 
-/// All connections, and what they hold together.
+/// All connections, and the sums over them.
 #[derive(Clone, Debug)]
 pub(super) struct Connections<L> {
-    /// In the order of their numbers, so that one is found by bisection.
+    /// In the order of their numbers, for binary search.
     list: Vec<Connection<L>>,
-    /// Those that can be sent by, sorted by where they lead, the best first. Made anew after a change, so that sending
-    /// costs no look at every connection.
+    /// Usable connections, sorted by the address of their peer, the best first. Rebuilt after a change, so that sending
+    /// need not check every connection.
     usable: Option<Vec<(Place, Rank, StreamId)>>,
     queued_bytes: usize,
     unfinished_bytes: usize,
     unresponsive: usize,
-    /// Whether connections are kept until the kernel gives them up.
+    /// Whether connections are kept until the kernel closes them.
     keeps: bool,
 }
 
 /// An address as numbers, which compare faster.
 type Place = (u128, u32);
 
-/// Which of two connections to one peer is used: one that is in order, then the one that the peer spoke on last.
+/// The preference between two connections to one peer: a healthy one, then the one on which bytes arrived last.
 type Rank = (u8, Reverse<Instant>);
 
 /// All else follows from the list.
@@ -61,7 +61,7 @@ impl<L> Connections<L> {
         Some(connection)
     }
 
-    /// Changes a connection; what it holds is counted, and how it can be used is seen.
+    /// Changes a connection, and updates the sums and the usable connections.
     pub(super) fn change<T>(
         &mut self,
         stream: StreamId,
@@ -92,12 +92,12 @@ impl<L> Connections<L> {
         self.list.iter()
     }
 
-    /// The numbers of those that lead to an address, and that this node may give up.
+    /// The numbers of the connections to an address that this node may close.
     pub(super) fn to(&self, peer: SocketAddr) -> Vec<StreamId> {
         self.list.iter().filter(|at| at.peer() == Some(peer) && !self.keeps).map(Connection::stream).collect()
     }
 
-    /// Those on which something is due, and when something will be on the others.
+    /// The connections with a due action, and the next time of the others.
     pub(super) fn due(&self, now: Instant, config: &Config) -> (Vec<StreamId>, Option<Instant>) {
         let (mut due, mut next) = (Vec::new(), None);
         for connection in &self.list {
@@ -111,7 +111,7 @@ impl<L> Connections<L> {
         (due, next)
     }
 
-    /// The best connection to an address, now or once it stands.
+    /// The best connection to an address, now or once it is established.
     pub(super) fn usable(&mut self, to: SocketAddr) -> Option<StreamId> {
         let list = &self.list;
         let usable = self.usable.get_or_insert_with(|| {
@@ -130,12 +130,12 @@ impl<L> Connections<L> {
         self.list.len()
     }
 
-    /// What waits on all of them.
+    /// The queued bytes of all connections.
     pub(super) fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }
 
-    /// The large messages that are coming by all of them.
+    /// The bytes of incomplete large messages on all connections.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.unfinished_bytes
     }

@@ -1,13 +1,12 @@
-//! Frames: how messages lie in a byte stream.
+//! Frames: the layout of messages in a byte stream.
 //!
 //! | offset | length | content |
 //! |---|---|---|
 //! | 0 | 4 | kind in the upper two bits, length of the payload in the others |
 //! | 4 | length | payload, 1 to [`CHUNK_BYTES`] bytes |
 //!
-//! A message of at most one chunk is one `Whole` frame. A larger one is `Part` frames and a `Last`, and whole
-//! frames may stand between them: that is how a small message overtakes a large one. There is one large message at
-//! a time in each direction.
+//! A message of at most one chunk is one `Whole` frame. A larger one is `Part` frames and a `Last`. Whole frames may be
+//! between them: so a small message overtakes a large one. There is one large message at a time in each direction.
 //!
 //! The fourth kind is `Probe`: its payload is one byte, 0 for a ping and 1 for a pong, and a nonce of four bytes. The pool
 //! answers a ping with a pong of the same nonce. No probe reaches the machine.
@@ -18,12 +17,12 @@ use crate::wire::DecodeError;
 
 /// The most payload of one frame.
 pub const CHUNK_BYTES: usize = 16 * 1024;
-/// What stands before the payload.
+/// The bytes before the payload.
 pub const HEADER_BYTES: usize = 4;
 
 const LENGTH_BITS: u32 = 30;
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A message.
@@ -36,7 +35,7 @@ pub(super) enum Kind {
     Probe,
 }
 
-/// Bytes of a probe: which, and its nonce.
+/// Bytes of a probe: its type and its nonce.
 pub(super) const PROBE_BYTES: usize = 5;
 const PING: u8 = 0;
 const PONG: u8 = 1;
@@ -70,11 +69,11 @@ impl Probe {
     }
 }
 
-/// What the bytes of a stream completed.
+/// The messages and probes that received bytes completed.
 #[derive(Debug, Default)]
 pub(super) struct Arrived<'a> {
     pub(super) messages: Vec<Cow<'a, [u8]>>,
-    /// The last ping and the last pong: earlier ones of the same read say nothing more.
+    /// The last ping and the last pong: earlier ones of the same read add nothing.
     pub(super) ping: Option<u32>,
     pub(super) pong: Option<u32>,
 }
@@ -101,18 +100,17 @@ fn parse_header(header: [u8; HEADER_BYTES]) -> Result<(Kind, usize), DecodeError
     }
 }
 
-/// Puts messages together from the bytes of a stream.
+/// Assembles messages from the bytes of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reader {
-    /// The beginning of a frame whose end has not come yet.
+    /// The beginning of an incomplete frame.
     partial: Vec<u8>,
-    /// The large message so far. It grows with what has come, never by a declared length.
+    /// The large message so far. It grows with the received bytes, never by a declared length.
     large: Vec<u8>,
 }
 
 impl Reader {
-    /// Takes in the next bytes and appends every message they complete; one that lies in `data` as a whole is
-    /// borrowed.
+    /// Reads the next bytes and appends every message they complete; a message that is complete in `data` is borrowed.
     pub(super) fn push<'a>(
         &mut self,
         mut data: &'a [u8],
@@ -145,7 +143,7 @@ impl Reader {
         self.partial.is_empty() && self.large.is_empty()
     }
 
-    /// Completes the frame under way as far as `data` goes; what is left of `data`.
+    /// Completes the current frame as far as `data` goes. Returns the rest of `data`.
     fn push_partial<'a>(
         &mut self,
         data: &'a [u8],
@@ -193,7 +191,7 @@ impl Reader {
             return Err(DecodeError::Limit("message length"));
         }
         if self.large.len() + payload.len() > self.large.capacity() {
-            // It doubles, but not beyond what may come.
+            // It doubles, but not beyond the limit.
             let room = (2 * self.large.capacity()).max(self.large.len() + payload.len());
             self.large.reserve_exact(room.min(message_bytes_max) - self.large.len());
         }

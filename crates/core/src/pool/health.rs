@@ -1,8 +1,8 @@
 //! Health: the round-trip estimate of a connection, and whether it still answers.
 //!
-//! The clock of a connection starts with the first message that the peer must answer, and stops with whatever the peer
-//! sends. A connection that is silent for q = clamp(4 · srtt + 100 ms, 200 ms, 2 s) is unresponsive. One that is unresponsive
-//! for 2 q is dead.
+//! The timer of a connection starts with the first message that the peer must answer, and stops with any bytes of the
+//! peer. A connection that is silent for q = clamp(4 · srtt + 100 ms, 200 ms, 2 s) is unresponsive. One that is
+//! unresponsive for 2 q is dead.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ const QUIET_MIN: Duration = Duration::from_millis(200);
 const QUIET_MAX: Duration = Duration::from_secs(2);
 const QUIET_BASE: Duration = Duration::from_millis(100);
 
-/// What a clock that ran out means.
+/// The meaning of an expired timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
     /// Silent for q.
@@ -25,7 +25,7 @@ pub(super) enum Silence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Health {
     srtt: Option<Duration>,
-    /// When the peer last gave a sign.
+    /// When bytes of the peer last arrived.
     heard: Instant,
     /// The first write since then that the peer must answer.
     unanswered: Option<Instant>,
@@ -33,7 +33,7 @@ pub(super) struct Health {
     unanswered_bytes: usize,
     unresponsive: Option<Instant>,
     ping: Option<(u32, Instant)>,
-    /// Whether the clock was started again because this node looked late.
+    /// Whether the timer was restarted because this node checked late.
     is_extended: bool,
 }
 
@@ -51,7 +51,7 @@ impl Health {
         }
     }
 
-    /// A message was written; `answered` if the peer must answer it. Returns whether that started the clock.
+    /// Notes a written message; `answered` if the peer must answer it. Returns whether that started the timer.
     pub(super) fn wrote(&mut self, now: Instant, bytes: usize, answered: bool) -> bool {
         self.unanswered_bytes = self.unanswered_bytes.saturating_add(bytes);
         let starts = answered && self.unanswered.is_none();
@@ -61,18 +61,18 @@ impl Health {
         starts
     }
 
-    /// The kernel takes a long message piece by piece: the clock starts again.
+    /// Restarts the timer: the kernel takes a long message piece by piece.
     pub(super) fn progressed(&mut self, now: Instant) {
         if self.unanswered.is_some() && self.unresponsive.is_none() {
             self.unanswered = Some(now);
         }
     }
 
-    /// Something came from the peer. Returns whether the connection was unresponsive.
+    /// Notes bytes of the peer. Returns whether the connection was unresponsive.
     pub(super) fn on_heard(&mut self, now: Instant) -> bool {
         let was_unresponsive = self.unresponsive.is_some();
         if was_unresponsive && let Some(since) = self.unanswered {
-            // An answer so late says at least this much of the round trip.
+            // A late answer is a lower bound of the round trip.
             self.sample(now.since(since));
         }
         self.heard = now;
@@ -83,7 +83,7 @@ impl Health {
         was_unresponsive
     }
 
-    /// Takes in one round trip.
+    /// Adds a round-trip sample.
     pub(super) fn sample(&mut self, rtt: Duration) {
         self.srtt = Some(match self.srtt {
             None => rtt,
@@ -93,7 +93,7 @@ impl Health {
         });
     }
 
-    /// Makes the connection unresponsive; whether that is new.
+    /// Marks the connection as unresponsive. Returns whether that is new.
     pub(super) fn mark_unresponsive(&mut self, now: Instant) -> bool {
         let is_new = self.unresponsive.is_none();
         if is_new {
@@ -103,12 +103,12 @@ impl Health {
         is_new
     }
 
-    /// A ping was written.
+    /// Notes that a ping was written.
     pub(super) fn pinged(&mut self, now: Instant, nonce: u32) {
         self.ping = Some((nonce, now));
     }
 
-    /// A pong came; the round trip that it shows. One that answers no ping under way on this connection says nothing.
+    /// Handles a pong. Returns its round trip. One that answers no ping under way on this connection is ignored.
     pub(super) fn on_pong(&mut self, now: Instant, nonce: u32) -> Option<Duration> {
         let (_, sent) = self.ping.take_if(|(asked, _)| *asked == nonce)?;
         let rtt = now.since(sent);
@@ -116,8 +116,8 @@ impl Health {
         Some(rtt)
     }
 
-    /// What the clock says now; `None` if it has not run out. A clock that is looked at late starts again, once: the
-    /// answer may lie in the kernel.
+    /// The state of the timer now; `None` if it has not expired. A timer that is checked late is restarted, once: the
+    /// answer may be in the kernel.
     pub(super) fn silence(&mut self, now: Instant) -> Option<Silence> {
         let due = self.deadline().filter(|due| *due <= now)?;
         if self.extend(now, due) {
@@ -128,18 +128,18 @@ impl Health {
         Some(if self.unresponsive.is_some() { Silence::Dead } else { Silence::Unresponsive })
     }
 
-    /// Whether a moment that was due is looked at late, for the first time since the peer was heard.
+    /// Whether a deadline is checked late, for the first time since bytes of the peer arrived.
     pub(super) fn extend(&mut self, now: Instant, due: Instant) -> bool {
         let is_late = !self.is_extended && now.since(due) > self.quiet_max() / 2;
         self.is_extended |= is_late;
         is_late
     }
 
-    /// When the clock runs out.
+    /// When the timer expires.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match (self.unresponsive, self.unanswered) {
             (Some(since), _) => Some(since + self.quiet_max() * 2),
-            // A long message takes long: a megabyte a second is allowed for.
+            // A long message takes longer: one megabyte per second is assumed.
             (None, Some(since)) => {
                 Some(since + self.quiet_max() + Duration::from_micros(self.unanswered_bytes as u64))
             }
@@ -147,7 +147,7 @@ impl Health {
         }
     }
 
-    /// q, the longest silence of a connection that is in order.
+    /// q, the longest silence of a healthy connection.
     pub(super) fn quiet_max(&self) -> Duration {
         self.srtt.map_or(QUIET_MAX, |srtt| (srtt * 4 + QUIET_BASE).clamp(QUIET_MIN, QUIET_MAX))
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn pl_3_a_clock_that_is_looked_at_late_starts_again_once() {
+    fn pl_3_a_timer_that_is_checked_late_restarts_once() {
         let mut health = Health::new(at(0), Some(MS));
         health.wrote(at(0), 0, true);
         assert_eq!(health.silence(at(5000)), None, "this node was paused");

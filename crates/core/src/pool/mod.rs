@@ -5,20 +5,20 @@
 //! takes bytes, and closes idle connections. Messages of one frame overtake larger ones: a small message waits behind
 //! at most a few chunks of a 16 MiB one.
 //!
-//! The first message of each side on a connection is its *greeting*: bytes that the machine chose and that identify it.
-//! The pool sends over an accepted connection after [`Pool::greeted`], and only if its source address is that of the
-//! named machine. Otherwise a node could claim the messages of another.
+//! The first message of each side on a connection is its *greeting*: bytes that the machine chooses and that identify
+//! it. The pool sends over an accepted connection after [`Pool::greeted`], and only if its source address is that of
+//! the named machine. Otherwise a node could claim the messages of another.
 //!
 //! # Health
 //!
-//! The pool measures the round trip of every connection and notices when one stops to answer (`health.rs`):
+//! The pool measures the round trip of every connection and detects when one stops to answer (`health.rs`):
 //!
 //! | the peer | what the pool does |
 //! |---|---|
-//! | owes an answer and is silent for q | the connection is *unresponsive*: a ping goes out on it, and a second connection is opened beside it |
+//! | owes an answer and is silent for q | the connection is *unresponsive*: the pool pings on it, and opens a second connection |
 //! | answers on either | that connection stays, the other is aborted |
 //! | is silent for 2 q more | the connection is aborted |
-//! | does not take a connect within q | the connect is aborted and begun again, each time with twice the timeout, up to 2 s |
+//! | does not accept a connect within q | the connect is aborted and begun again, each time with twice the timeout, up to 2 s |
 //! | refuses a connect | the next one follows after q, doubling to 1 s |
 //!
 //! [`Pool::next_lost`] returns the aborted connections; the caller retransmits the messages that it gave to them. So a
@@ -26,16 +26,16 @@
 //!
 //! # At the limits
 //!
-//! | limit | at it |
+//! | limit | beyond it |
 //! |---|---|
-//! | `connections_max` | the connection that was idle longest is ended for a new one; if none is idle, [`Full`] |
-//! | `accepted_per_address_max` | one more connection from that address is reset, so that it shuts nobody out |
-//! | `queue_bytes_max` | the message is not taken: [`Full`] |
-//! | `queues_bytes_max`, all connections together | the same: a connection may have half of what the others leave |
-//! | `message_bytes_max` | a message of ours is not taken; a peer that sends one is refused |
-//! | `unfinished_bytes_max`, of the large messages that are coming | whose message has more than half of what the others leave is refused |
+//! | `connections_max` | the longest idle connection is closed for a new one; if none is idle, [`Full`] |
+//! | `accepted_per_address_max` | one more connection from that address is reset, so that one address cannot take all |
+//! | `queue_bytes_max` | the message is refused: [`Full`] |
+//! | `queues_bytes_max`, all connections together | the same: a connection may use half of what the others leave |
+//! | `message_bytes_max` | a message to send is refused; a peer that sends one is refused |
+//! | `unfinished_bytes_max`, of incomplete large messages | a connection that uses more than half of what the others leave is refused |
 //! | `connect_timeout` | a connection that sends no greeting or does not close within it is reset |
-//! | `idle_timeout` | a connection unused for so long is finished |
+//! | `idle_timeout` | a connection unused for this long is closed |
 
 mod config;
 mod connection;
@@ -66,10 +66,10 @@ use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::wire::DecodeError;
 
-/// The refusal of a connection whose large message is one too many.
+/// The refusal of a connection with one large message too many.
 pub const UNFINISHED: &str = "large messages under way";
 
-/// The connections of one machine, each labelled with what its greeting said.
+/// The connections of one machine, each labelled by its greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool<L> {
     config: Config,
@@ -77,17 +77,17 @@ pub struct Pool<L> {
     bind: Option<IpAddr>,
     connections: Connections<L>,
     opened: u64,
-    /// Of the last ping.
+    /// The nonce of the last ping.
     nonce: u32,
     lost: VecDeque<Lost>,
-    /// By the last bytes that came.
+    /// The round trip that the last received bytes measured.
     measured: Option<(StreamId, Duration)>,
     is_stopping: bool,
     /// Nothing is due before this.
     check: Option<Instant>,
 }
 
-/// What one may have of `all`, of which the others have so much: half of the rest.
+/// The share of one connection in `all`, while the others use `others`: half of the rest.
 fn share(all: usize, others: usize) -> usize {
     all.saturating_sub(others) / 2
 }
@@ -116,7 +116,7 @@ impl<L: PartialEq> Pool<L> {
         self.bind = bind;
     }
 
-    /// Sends a message to whoever listens at `to`.
+    /// Sends a message to the peer that listens at `to`.
     ///
     /// # Errors
     /// If a limit is reached; nothing is sent.
@@ -173,7 +173,7 @@ impl<L: PartialEq> Pool<L> {
         true
     }
 
-    /// A connection we opened stands.
+    /// Handles an established connection that this node opened.
     pub fn connected<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
         let is_stopping = self.is_stopping;
         self.connections.change(stream, |connection| {
@@ -187,11 +187,10 @@ impl<L: PartialEq> Pool<L> {
         self.schedule(now, stream);
     }
 
-    /// Takes in the bytes of a connection: the messages they complete.
+    /// Handles the bytes of a connection. Returns the messages they complete.
     ///
     /// # Errors
-    /// If they are no frames, or of a large message for which there is no room: the caller [aborts](Pool::abort) the
-    /// connection.
+    /// If they are no frames, or of a large message without room: the caller [aborts](Pool::abort) the connection.
     pub fn received<'a, M: Machine>(
         &mut self,
         now: Instant,
@@ -248,7 +247,7 @@ impl<L: PartialEq> Pool<L> {
         self.schedule(now, stream);
     }
 
-    /// The kernel took bytes of a connection.
+    /// Handles bytes of a connection that the kernel took.
     pub fn sent<M: Machine>(
         &mut self,
         now: Instant,
@@ -259,7 +258,7 @@ impl<L: PartialEq> Pool<L> {
         self.connections.change(stream, |connection| connection.on_sent(now, bytes, out));
     }
 
-    /// The peer ended its direction: nothing new is written, and ours ends too.
+    /// Handles the end of the peer's direction: nothing new is written, and our direction ends too.
     ///
     /// # Errors
     /// If it ended within a message: the caller [aborts](Pool::abort) the connection.
@@ -279,7 +278,7 @@ impl<L: PartialEq> Pool<L> {
         Ok(())
     }
 
-    /// A connection is gone. A connect that failed is tried again, if messages waited for it lately.
+    /// Handles a closed connection. A connect that failed is tried again, if messages waited for it lately.
     pub fn closed<M: Machine>(
         &mut self,
         now: Instant,
@@ -300,19 +299,19 @@ impl<L: PartialEq> Pool<L> {
         lost
     }
 
-    /// Somebody suspects the peer at this address: its connections are unresponsive from now on.
+    /// Treats the connections to a suspected peer as unresponsive from now on.
     pub fn suspect<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
         self.connections.to(peer).into_iter().for_each(|stream| self.mark_unresponsive(now, stream, out));
     }
 
-    /// The peer at this address has died, left or restarted: all connections to it are aborted.
+    /// Aborts all connections to a peer that has died, left or restarted.
     pub fn gone<M: Machine>(&mut self, peer: SocketAddr, out: &mut Outbox<'_, M>) {
         for stream in self.connections.to(peer) {
             self.drop_connection(stream, out);
         }
     }
 
-    /// There is a sign of life from this address: a connect that failed before is begun again at once.
+    /// Begins a failed connect again at once: a message from this address arrived.
     pub fn reachable<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
         let is_stuck = |at: &&Connection<L>| {
             let since = now.since(at.connect_at());
@@ -331,7 +330,7 @@ impl<L: PartialEq> Pool<L> {
         self.lost.extend(lost);
     }
 
-    /// Ends all connections in good order, behind what waits on them.
+    /// Closes all connections in good order, after the queued messages.
     pub fn finish_all<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
         self.is_stopping = true;
         let streams: Vec<_> =
@@ -378,14 +377,14 @@ impl<L: PartialEq> Pool<L> {
         self.connections.get(stream)?.health().srtt()
     }
 
-    /// What the greeting on a connection said; `None` before it came.
+    /// The label from the greeting on a connection; `None` before it came.
     #[must_use]
     pub fn label(&self, stream: StreamId) -> Option<&L> {
         self.connections.get(stream)?.label()
     }
 
-    /// Whether a connection shows that who speaks can be reached at `addr`: we opened it to there, or it came from that
-    /// machine.
+    /// Whether a connection proves that its peer can be reached at `addr`: this node opened it to that address, or it
+    /// came from that IP address.
     #[must_use]
     pub fn is_address_validated(&self, stream: StreamId, addr: SocketAddr) -> bool {
         let Some(connection) = self.connections.get(stream) else { return false };
@@ -401,7 +400,7 @@ impl<L: PartialEq> Pool<L> {
         self.connections.get(stream).is_some()
     }
 
-    /// Whether a connection to this address stands.
+    /// Whether a connection to this address is established.
     #[must_use]
     pub fn is_connected(&self, to: SocketAddr) -> bool {
         self.connections.iter().any(|at| at.peer() == Some(to) && at.stage() == Stage::Open)
@@ -449,8 +448,7 @@ impl<L: PartialEq> Pool<L> {
         self.schedule(now, stream);
     }
 
-    /// A connect failed, for this reason or because it took too long: the next is prepared, with the messages that
-    /// outlive it.
+    /// Handles a failed connect, for this reason or by timeout: prepares the next one, with the messages that are kept.
     fn connect_failed<M: Machine>(
         &mut self,
         now: Instant,
@@ -467,7 +465,7 @@ impl<L: PartialEq> Pool<L> {
         let next = connection.next_attempt(stream, now, self.config.connect_timeout, pauses);
         let (Some(next), Some(peer)) = (next.filter(|_| !self.is_stopping), peer) else { return Some(lost) };
         if self.has_healthy(peer) {
-            // Another connection to it stands, or will: it takes what is left.
+            // Another connection to the peer is established or being opened: it takes the queued messages.
             for message in next.into_queued() {
                 let _ = self.send(now, peer, &message, Expects::Nothing, out);
             }
@@ -496,7 +494,7 @@ impl<L: PartialEq> Pool<L> {
         }
     }
 
-    /// Makes a connection unresponsive, and opens another beside it unless there is one.
+    /// Marks a connection as unresponsive, and opens a second one unless there is one.
     fn mark_unresponsive<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
         let nonce = self.next_nonce();
         let is_new =
@@ -507,13 +505,13 @@ impl<L: PartialEq> Pool<L> {
         self.schedule(now, stream);
         let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
         if !self.has_healthy(peer) && !self.is_stopping {
-            // Without room for a second one the first has to do.
+            // Without room for a second connection, the first stays alone.
             let _ = self.open(now, peer, out);
         }
     }
 
-    /// The peer spoke on a connection: of those beside it, the unresponsive are aborted, and if this one was unresponsive itself
-    /// those that were opened for its sake.
+    /// Prefers a connection on which bytes arrived. Unresponsive connections to the same peer are aborted. If this one
+    /// was unresponsive itself, those that were opened in its place are aborted too.
     fn prefer<M: Machine>(
         &mut self,
         now: Instant,
@@ -532,7 +530,7 @@ impl<L: PartialEq> Pool<L> {
         }
     }
 
-    /// Whether a connection to this address stands or is being opened, and is not unresponsive.
+    /// Whether a connection to this address is established or being opened, and is not unresponsive.
     fn has_healthy(&self, peer: SocketAddr) -> bool {
         let is_healthy = |at: &Connection<L>| at.is_usable() && !at.health().is_unresponsive();
         self.connections.iter().any(|at| at.peer() == Some(peer) && is_healthy(at))
@@ -555,8 +553,8 @@ impl<L: PartialEq> Pool<L> {
         Some(Lost { stream, peer: connection.peer(), connected, refused: false })
     }
 
-    /// Ends the connection that was idle longest. It lives on for the moment its end takes, so the limit may be
-    /// exceeded by those that are closing.
+    /// Closes the longest idle connection. It exists until the close is complete, so the limit may be exceeded by those
+    /// that are closing.
     fn make_room<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) -> Result<(), Full> {
         let closing = self.connections.iter().filter(|at| at.stage() == Stage::Closing).count();
         let ours = self.connections.iter().filter(|at| !at.stream().is_accepted() && at.is_quiet());
@@ -574,7 +572,7 @@ impl<L: PartialEq> Pool<L> {
         Ok(())
     }
 
-    /// Sees to it that the next thing due on a connection is done in time.
+    /// Schedules the next due action of a connection.
     fn schedule(&mut self, now: Instant, stream: StreamId) {
         let config = &self.config;
         match self.connections.change(stream, |connection| connection.due(now, config)) {

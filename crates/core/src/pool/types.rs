@@ -1,41 +1,41 @@
-//! What the calls of a pool take and give.
+//! The arguments and results of a pool's calls.
 
 use std::net::SocketAddr;
 
 use crate::tag::StreamId;
 
-/// A message was not taken: the limits of `Config` are reached.
+/// A message was refused: a limit of `Config` is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message was not taken: it is too long, or too much waits already")]
 pub struct Full;
 
-/// What the sender of a message waits for.
+/// The answer that the sender of a message expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expects {
-    /// The peer answers at once. Its silence makes the connection unresponsive, and the caller sends the message again when
-    /// the connection is [lost](Lost).
+    /// The peer answers at once. Its silence makes the connection unresponsive, and the caller retransmits the message
+    /// when the connection is [lost](Lost).
     Reply,
-    /// Nothing. The pool keeps the message through failed connects.
+    /// No answer. The pool keeps the message through failed connects.
     Nothing,
 }
 
-/// Where a message was put.
+/// The connection of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// The connection it goes by.
+    /// Its number.
     pub stream: StreamId,
-    /// Whether that connection stands. If it never comes to, the peer has certainly not seen the message.
+    /// Whether that connection is established. If it never is, the peer has certainly not seen the message.
     pub connected: bool,
 }
 
-/// A connection that is no more.
+/// A lost connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Its number.
     pub stream: StreamId,
-    /// Where the peer listens, if that was known.
+    /// The address at which the peer listens, if that was known.
     pub peer: Option<SocketAddr>,
-    /// Whether it ever stood.
+    /// Whether it was ever established.
     pub connected: bool,
     /// Whether the peer's kernel refused it: nothing listens there.
     pub refused: bool,

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// An address and a port. IPv4 is held as an IPv4-mapped IPv6 address; scope and flow of IPv6 are not kept, they
-/// mean nothing on another machine.
+/// An address and a port. An IPv4 address is stored as an IPv4-mapped IPv6 address. Scope and flow of IPv6 are dropped:
+/// they mean nothing on another machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Addr {
     ip: [u8; 16],
@@ -14,12 +14,12 @@ pub struct Addr {
 }
 
 impl Addr {
-    /// How long the shorter kind is on the wire.
+    /// The encoded length of an IPv4 address and port.
     pub(super) const V4_BYTES: usize = 7;
-    /// How long the longer kind is on the wire.
+    /// The encoded length of an IPv6 address and port.
     pub(super) const V6_BYTES: usize = 19;
 
-    /// As the rest of the world writes it.
+    /// The address as the standard library's type.
     #[must_use]
     pub fn socket(self) -> SocketAddr {
         SocketAddr::new(Ipv6Addr::from(self.ip).to_canonical(), self.port)
@@ -30,7 +30,7 @@ impl Addr {
         (u128::from_be_bytes(self.ip), self.port)
     }
 
-    /// How long it is on the wire.
+    /// The encoded length.
     #[must_use]
     pub(super) fn bytes(self) -> usize {
         if self.socket().is_ipv4() { Self::V4_BYTES } else { Self::V6_BYTES }
@@ -51,7 +51,7 @@ impl Addr {
         writer.u16(self.port);
     }
 
-    /// Reads what [`Addr::write`] wrote. An IPv4 address in IPv6 clothes is refused: every address has one form.
+    /// Reads what [`Addr::write`] wrote. It refuses an IPv4-mapped IPv6 address, so that every address has one form.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let ip = match reader.u8()? {
             4 => IpAddr::from(reader.array::<4>()?),

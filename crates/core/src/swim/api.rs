@@ -15,11 +15,11 @@ use crate::store::StoreFault;
 /// A node as the application sees it (S-5 … S-10).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Who it is.
+    /// Its id.
     pub id: Id,
-    /// Where it may be reached, the best first.
+    /// Its addresses, the best first.
     pub addrs: Vec<SocketAddr>,
-    /// What it tells of itself: see [`super::Tags`].
+    /// The metadata that it publishes: see [`super::Tags`].
     pub meta: Vec<u8>,
 }
 
@@ -29,165 +29,165 @@ impl Node {
     }
 }
 
-/// A member and what is known of it.
+/// A member and its state as this node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemberStatus {
     /// The node.
     #[serde(flatten)]
     pub node: Node,
-    /// Whether it lives.
+    /// Its membership state.
     pub state: State,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    /// How long the way there and back takes, if that was measured.
+    /// The round-trip time to it, if one was measured.
     pub rtt_micros: Option<u64>,
     /// Since when it is dead or has left, in microseconds since the Unix epoch.
     pub since_micros: Option<u64>,
-    /// Whose last probe of it failed; itself, if it said goodbye or an operator did for it.
+    /// The node whose last probe of it failed; itself, if it left or an operator marked it as left.
     pub by: Option<Id>,
-    /// Whether it is the node that is asked.
+    /// Whether it is the local node.
     pub is_self: bool,
 }
 
-/// What the application may ask.
+/// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Detect failures again after a [`Command::Stop`]; a machine begins by itself (S-132).
+    /// Starts failure detection again after a [`Command::Stop`]; a new machine starts by itself (S-132).
     Start,
-    /// Detect failures no longer, without saying goodbye; what waits to be sent is sent once (S-133).
+    /// Stops failure detection without leaving. Queued updates are sent once (S-133).
     Stop,
-    /// As `Stop`, and what waits to be sent is dropped (S-111).
+    /// As `Stop`, but drops queued updates (S-111).
     Close,
-    /// Join a group through any of these (S-135). Answered when the Joins are on their way; [`Event::Joined`] or
-    /// [`Event::JoinFailed`] tell what became of each.
+    /// Joins a group through any of these addresses (S-135). The reply comes once the Joins are sent. [`Event::Joined`]
+    /// or [`Event::JoinFailed`] reports the result for each address.
     Join {
-        /// Through whom.
+        /// The addresses to join through.
         addrs: Vec<SocketAddr>,
     },
-    /// Leave the group. The reply comes when a first member was sent the Dead of this node, or at the timeout (S-136).
+    /// Leaves the group. The reply comes when a first member was sent the Dead of this node, or at the timeout (S-136).
     Leave {
-        /// How long to wait; `None` is for ever.
+        /// How long to wait; `None` waits for ever.
         timeout: Option<Duration>,
     },
-    /// Broadcast an Alive of this node. The reply comes when it was sent to a first member, or at the timeout (S-134).
+    /// Broadcasts an Alive of this node. The reply comes when it was sent to a first member, or at the timeout (S-134).
     Update {
-        /// How long to wait; `None` is for ever.
+        /// How long to wait; `None` waits for ever.
         timeout: Option<Duration>,
     },
-    /// Replace the metadata of this node (S-131).
+    /// Replaces the metadata of this node (S-131).
     SetMeta {
         /// The new metadata.
         meta: Vec<u8>,
     },
-    /// Send a user message to every member (S-127).
+    /// Sends a user message to every member (S-127).
     Broadcast {
-        /// What.
+        /// The content.
         data: Vec<u8>,
-        /// Whether to wait if too many wait to be sent, rather than be refused (S-98).
+        /// Whether to wait while the queue of user messages is full, instead of getting [`Reply::Full`] (S-98).
         wait: bool,
     },
-    /// Mark a failed member as left. A member that is alive refutes it.
+    /// Marks a failed member as left. A member that is alive refutes it.
     ForceLeave {
-        /// Which.
+        /// The member.
         id: Id,
-        /// Whether it is forgotten as well: no longer shown, and not stored.
+        /// Whether the member is forgotten as well: neither listed nor stored.
         prune: bool,
     },
-    /// Tell about ourselves (S-128).
+    /// Returns the local node (S-128).
     LocalNode,
-    /// Tell about all members (S-129).
+    /// Returns all members (S-129).
     Members {
-        /// Also about the dead and those who left, as long as they are remembered.
+        /// Whether to include dead and left members that are still remembered.
         all: bool,
     },
-    /// Tell how many members there are (S-130).
+    /// Returns the number of members (S-130).
     MemberCount,
-    /// Tell how long the way between two members takes.
+    /// Returns the round-trip time between two members.
     Rtt {
-        /// From whom; `None` is us.
+        /// The first member; `None` is the local node.
         from: Option<Id>,
-        /// To whom.
+        /// The second member.
         to: Id,
     },
-    /// Report the state of this node.
+    /// Reports the state of this node.
     Info,
 }
 
-/// What the application gets for a command.
+/// The replies to commands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// It is done.
+    /// The command is done.
     Done,
-    /// Joins are on their way.
+    /// Joins were sent.
     Joining {
-        /// To how many addresses; our own and those under way are left out.
+        /// The number of addresses; our own and those already being joined are left out.
         addrs: usize,
     },
-    /// None of the addresses can be joined: our own, or under way, or too many at once.
+    /// None of the addresses can be joined: each is our own, is being joined already, or exceeds `joins_max`.
     NoAddress,
-    /// It does not fit a packet.
+    /// The message does not fit a packet.
     TooLarge {
-        /// How large it is.
+        /// Its size.
         bytes: usize,
-        /// How large it may be.
+        /// The largest size.
         bytes_max: usize,
     },
-    /// Too many user messages wait to be sent.
+    /// The queue of user messages is full.
     Full,
-    /// The timeout passed before a member was sent the update; it stays in the queue.
+    /// The timeout passed before a member was sent the update. The update stays in the queue.
     TimedOut,
-    /// The node has said goodbye: it tells nothing until it joins again.
+    /// The node has left. It sends nothing about itself until it joins again.
     HasLeft,
-    /// The failure detector does not run: give [`Command::Start`] first.
+    /// The failure detector is stopped: send [`Command::Start`] first.
     NotStarted,
-    /// It was started already.
+    /// The failure detector runs already.
     AlreadyStarted,
-    /// It was stopped before.
+    /// The failure detector is stopped already.
     Stopped,
     /// No such member is known.
     NoSuchMember,
-    /// Ourselves.
+    /// The local node.
     LocalNode(Node),
     /// The members, in order of ids.
     Members(Vec<MemberStatus>),
-    /// How many members there are, ourselves included.
+    /// The number of members, the local node included.
     Count(usize),
-    /// The round-trip time in microseconds, if it can be told.
+    /// The round-trip time in microseconds, if it is known.
     Rtt(Option<u64>),
-    /// How we are.
+    /// The state of this node.
     Info(Info),
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Info {
-    /// Who it is.
+    /// Its id.
     pub id: Id,
     /// Its incarnation.
     pub incarnation: Incarnation,
-    /// How many protocol periods it has begun.
+    /// The number of protocol periods it has begun.
     pub period: u32,
-    /// How many members live, as far as it knows.
+    /// The number of live members that it knows.
     pub live: usize,
-    /// How many it knows, the recently dead included.
+    /// The number of members that it knows, the recently dead included.
     pub known: usize,
-    /// How many past members it still asks for.
+    /// The number of past members that it still probes.
     pub past: usize,
-    /// How bad its own health is: 0 is well.
+    /// Its local health score: 0 is healthy.
     pub health: u32,
     /// Updates about members that wait to be sent.
     pub updates: usize,
     /// User messages that wait to be sent.
     pub users: usize,
-    /// Where it is.
+    /// Its network coordinate.
     pub coordinate: Coordinate,
 }
 
-/// How a member came.
+/// Why a member joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JoinReason {
-    /// Nobody knew it.
+    /// This node did not know it.
     New,
     /// It was dead, or had left.
     Returned,
@@ -197,132 +197,132 @@ pub enum JoinReason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// A member is there.
+    /// A member joined.
     MemberJoined {
-        /// Who.
+        /// The member.
         id: Id,
-        /// Where.
+        /// Its address.
         addr: SocketAddr,
-        /// In which incarnation.
+        /// Its incarnation.
         incarnation: Incarnation,
-        /// Whether it is new.
+        /// Whether it is new or has returned.
         reason: JoinReason,
     },
-    /// A member has another address, or tells something else of itself.
+    /// A member changed its address or its metadata.
     MemberUpdated {
-        /// Who.
+        /// The member.
         id: Id,
-        /// Where it is now.
+        /// Its new address.
         addr: SocketAddr,
-        /// In which incarnation.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
     /// A probe of a member failed.
     MemberSuspected {
-        /// Who is suspected.
+        /// The suspect.
         id: Id,
-        /// Where it was.
+        /// Its address.
         addr: SocketAddr,
-        /// In which incarnation.
+        /// The suspected incarnation.
         incarnation: Incarnation,
-        /// Whose probe it was.
+        /// The node whose probe failed.
         by: Id,
     },
-    /// A suspected member contradicted.
+    /// A suspected member refuted.
     MemberRecovered {
-        /// Who.
+        /// The member.
         id: Id,
-        /// Where.
+        /// Its address.
         addr: SocketAddr,
-        /// In which incarnation.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
-    /// A member did not contradict in time.
+    /// A suspected member did not refute in time.
     MemberDied {
-        /// Who.
+        /// The member.
         id: Id,
-        /// Where it was.
+        /// Its last address.
         addr: SocketAddr,
-        /// In which incarnation.
+        /// Its last incarnation.
         incarnation: Incarnation,
         /// The node whose suspicion timeout passed.
         by: Id,
     },
-    /// A member said goodbye.
+    /// A member left.
     MemberLeft {
-        /// Who.
+        /// The member.
         id: Id,
-        /// Where it was.
+        /// Its last address.
         addr: SocketAddr,
-        /// In which incarnation.
+        /// Its last incarnation.
         incarnation: Incarnation,
     },
-    /// A dead member is no longer shown.
+    /// A dead member is no longer listed.
     MemberForgotten {
-        /// Who.
+        /// The member.
         id: Id,
     },
     /// This node was suspected or declared dead, and refuted it.
     Refuted {
-        /// Our incarnation now.
+        /// The new incarnation of this node.
         incarnation: Incarnation,
     },
-    /// Somebody else has our id.
+    /// Another node has the id of this node.
     IdConflict {
-        /// Where it is.
+        /// The address of the other node.
         addr: SocketAddr,
     },
     /// Two nodes answer to the id of one member.
     MemberConflict {
-        /// Whose id.
+        /// The id of both.
         id: Id,
-        /// Where the member is that keeps it.
+        /// The address of the member that keeps the id.
         addr: SocketAddr,
-        /// Where the other node is.
+        /// The address of the other node.
         other: SocketAddr,
     },
     /// A member has the name of this node.
     NameConflict {
         /// The name of both.
         name: String,
-        /// Which member.
+        /// The member.
         id: Id,
-        /// Where it is.
+        /// Its address.
         addr: SocketAddr,
     },
-    /// Somebody answers at an address we wanted to join.
+    /// A node answered at an address that this node joins.
     Joined {
-        /// Which.
+        /// The address.
         addr: SocketAddr,
     },
-    /// A node of another ring answers at an address we wanted to join.
+    /// A node of another ring answered at an address that this node joins.
     WrongRing {
-        /// Which.
+        /// The address.
         addr: SocketAddr,
     },
-    /// Nobody answers at an address we wanted to join.
+    /// No node answered at an address that this node joins.
     JoinFailed {
-        /// Which.
+        /// The address.
         addr: SocketAddr,
     },
-    /// The application of a member has something to say (S-125).
+    /// A user message of a member arrived (S-125).
     UserReceived {
-        /// Which member.
+        /// The member that sent it.
         from: Id,
-        /// Its number there.
+        /// Its sequence number at that member.
         sequence: Sequence,
-        /// What.
+        /// The content.
         data: Vec<u8>,
     },
-    /// The known members could not be read or kept.
+    /// The store could not read or write the known members.
     StoreFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
 }
 
 crate::counters! {
-    /// What a member of a group counts.
+    /// The counters of a member.
     pub struct Counters {
         /// Packets sent.
         packets_sent,
@@ -330,31 +330,31 @@ crate::counters! {
         bytes_sent,
         /// Members probed.
         probes,
-        /// Probes for which others were asked for help.
+        /// Probes for which proxies were asked.
         indirect_probes,
         /// Probes that a proxy answered.
         indirect_answers,
-        /// Probes that nobody answered.
+        /// Probes that failed, directly and through proxies.
         probes_failed,
         /// Pings of others that were answered.
         pings_answered,
-        /// Pings sent for others.
+        /// Pings sent as a proxy.
         relays,
-        /// Pings for others refused because too many were under way.
+        /// Requests for pings refused because too many were under way.
         relays_refused,
-        /// Acks that answer nothing under way.
+        /// Acks that match no probe under way.
         acks_unmatched,
-        /// Members that became suspect here.
+        /// Members that this node began to suspect.
         suspicions,
-        /// Members that died here.
+        /// Members that this node declared dead.
         deaths,
-        /// Accusations against ourselves that were contradicted.
+        /// Accusations of this node that it refuted.
         refutations,
-        /// Accusations not answered because too many were in the same period.
+        /// Accusations of this node that it did not refute because of the limit per period.
         refutations_dropped,
-        /// Questions to nodes that are not believed yet.
+        /// Nonces sent to verify the address of a node.
         questions,
-        /// Questions not asked because the same was asked a moment ago, or too many waited.
+        /// Nonces not sent because one was sent a moment ago, or because the queue was full.
         questions_dropped,
         /// Signs of another node with our id that were acted on.
         conflicts,
@@ -362,31 +362,31 @@ crate::counters! {
         conflicts_dropped,
         /// Nodes that were sent their own suspicion or death.
         notifications,
-        /// Nodes not told because too many were in the same period.
+        /// Nodes not sent their suspicion or death because of the limit per period.
         notifications_dropped,
         /// Joins that were answered.
         joins_answered,
-        /// Tombstones whose members were asked whether they are back.
+        /// Past members that were sent a Join to see whether they are back.
         retries,
-        /// Comparisons of tables begun.
+        /// Table comparisons begun.
         syncs,
-        /// Messages of comparisons from nodes that are no members.
+        /// Messages of table comparisons refused because their sender is no member.
         syncs_refused,
-        /// User messages given to the application.
+        /// User messages delivered to the application.
         users_received,
         /// User messages that had been seen before.
         users_repeated,
-        /// User messages not given to the application because there were too many in one period.
+        /// User messages not delivered because of the limit per period.
         users_dropped,
-        /// User messages not passed on because too many waited to be sent.
+        /// User messages not forwarded because the queue was full.
         users_not_relayed,
         /// Periods that began more than an interval late.
         late_ticks,
-        /// Incarnations too far above the known one.
+        /// Incarnations refused because they are too far above the known one.
         leaps_refused,
         /// New members refused because the table is full.
         members_refused,
-        /// Suspicions and deaths of nodes that are not known.
+        /// Suspicions and deaths of unknown nodes.
         unknown_subjects,
         /// Messages of an unknown kind that no handler took.
         unknown_kinds,
@@ -394,11 +394,11 @@ crate::counters! {
         handlers_refused,
         /// Pings meant for another node.
         misaddressed,
-        /// Packets and messages that were not readable.
+        /// Packets and messages that could not be decoded.
         malformed,
-        /// Packets of another ring, of our own id, or at a wrong time.
+        /// Packets of another ring, with the id of this node, or in a state that does not accept them.
         rejected,
-        /// Entries of the store that were not a kept member.
+        /// Entries of the store that could not be decoded.
         stored_unreadable,
     }
 }

@@ -1,4 +1,4 @@
-//! Buckets of falling size: near nodes are chosen more often than far ones (S-44 … S-46).
+//! Buckets of falling size: near nodes are probed more often than far ones (S-44 … S-46).
 
 use super::members::Slot;
 use super::shuffle::ShuffleList;
@@ -6,8 +6,8 @@ use crate::rng::Rng;
 
 /// How many of `nodes` go into each of `buckets`, the farthest first.
 ///
-/// The document's `ceil(n · 2/3 · (1/3)^i)` neither adds up to n nor gives the original SWIM for one bucket; so
-/// each takes what the formula says while it lasts and the last takes the rest (SA-36).
+/// The document's `ceil(n · 2/3 · (1/3)^i)` does not add up to n, and for one bucket it does not give the original
+/// SWIM. So each bucket takes what the formula says while nodes last, and the last bucket takes the rest (SA-36).
 #[must_use]
 pub fn sizes(nodes: usize, buckets: usize) -> Vec<usize> {
     let mut rest = nodes;
@@ -38,8 +38,8 @@ impl BucketList {
         Self { sorted: Vec::new(), buckets: vec![ShuffleList::new(); count.max(1)], turn: 0 }
     }
 
-    /// Replaces all nodes by these, in ascending order of distance. Who stays in its bucket keeps its place in the
-    /// round; a bucket whose nodes did not change stays as it is (S-45, SA-38).
+    /// Replaces all nodes by these, in ascending order of distance. A node that stays in its bucket keeps its place in
+    /// the round. A bucket whose nodes did not change stays as it is (S-45, SA-38).
     pub fn update_in_place(&mut self, sorted: &[Slot], rng: &mut Rng) {
         let mut farthest_first = sorted.iter().rev();
         let sizes = sizes(sorted.len(), self.buckets.len());
@@ -59,16 +59,16 @@ impl BucketList {
         sorted.clone_into(&mut self.sorted);
     }
 
-    /// Adds a node where it belongs if there is but one bucket, without sorting anything.
+    /// Adds a node without sorting, if there is only one bucket.
     ///
     /// # Panics
-    /// If there are more: where it belongs is then for the sorter to say.
+    /// If there are more buckets: only a sort can place the node.
     pub fn add_unsorted(&mut self, slot: Slot, rng: &mut Rng) {
         assert!(self.buckets.len() == 1, "one bucket needs no order");
         self.buckets[0].add(slot, rng);
     }
 
-    /// Removes a node; the sizes are put right at the next update.
+    /// Removes a node; the next update corrects the sizes.
     pub fn remove(&mut self, slot: Slot) {
         for bucket in &mut self.buckets {
             if bucket.remove(slot) {
@@ -78,7 +78,7 @@ impl BucketList {
         }
     }
 
-    /// The next one, of the next bucket that has any.
+    /// The next node, from the next bucket that has any.
     pub fn next(&mut self, rng: &mut Rng) -> Option<Slot> {
         for _ in 0..self.buckets.len() {
             let turn = self.turn;
@@ -90,10 +90,10 @@ impl BucketList {
         None
     }
 
-    /// Up to `count` distinct nodes in the order of [`BucketList::next`], leaving out what `exclude` says.
+    /// Up to `count` distinct nodes in the order of [`BucketList::next`], without those that `exclude` matches.
     pub fn choose(&mut self, count: usize, rng: &mut Rng, exclude: impl Fn(Slot) -> bool) -> Vec<Slot> {
         let mut chosen = Vec::with_capacity(count);
-        // Small buckets come round often: twice over all nodes and buckets is enough to meet everyone.
+        // Small buckets come round often: two passes over all nodes and buckets reach every node.
         for _ in 0..2 * self.len() * self.buckets.len() {
             if chosen.len() == count {
                 break;

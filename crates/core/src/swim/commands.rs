@@ -1,4 +1,4 @@
-//! What the application asks.
+//! Commands of the application.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::tag::RequestId;
 use crate::time::{Now, micros};
 
 impl Swim {
-    /// Does what is asked; `None` if the answer comes later.
+    /// Executes a command; `None` if the reply comes later.
     pub(super) fn command(
         &mut self,
         now: Now,
@@ -62,7 +62,8 @@ impl Swim {
         })
     }
 
-    /// The round-trip time between two members: measured if one is us, else by their coordinates.
+    /// The round-trip time between two members: measured if one is the local node, else estimated from their
+    /// coordinates.
     #[must_use]
     pub fn rtt(&self, from: Option<Id>, to: Id) -> Option<Duration> {
         let (own, members) = (self.lower.env.id(), &self.lower.members);
@@ -88,7 +89,7 @@ impl Swim {
         self.statuses(now, true)
     }
 
-    /// Says goodbye (SA-12): a Dead of our own, of our own incarnation, that we shall not contradict.
+    /// Leaves (SA-12): broadcasts a Dead of this node with its own incarnation, which this node will not refute.
     pub(super) fn broadcast_leave(&mut self, now: Now, waiter: Option<RequestId>, out: Out<'_, '_>) {
         self.lower.env.set_leaving(true);
         let (id, me, incarnation) = (self.lower.env.id(), self.lower.env.me(), self.lower.own_incarnation());
@@ -97,12 +98,12 @@ impl Swim {
         self.lower.cx(now, out).broadcast_update(Message::Dead { header, id, incarnation }, waiter);
     }
 
-    /// Ends what waits: for an update to be sent, or for room in the queue (SF-15).
+    /// Answers the commands that wait for an update to be sent, or for room in the queue (SF-15).
     pub(super) fn end_waiting(&mut self, reply: &Reply, out: Out<'_, '_>) {
         self.lower.dissemination.end_waiting(&mut self.lower.packets, reply, out);
     }
 
-    /// Why a command cannot be done now.
+    /// The reason why a command cannot be executed now.
     fn refusal(&self, command: &Command) -> Option<Reply> {
         let needs_start = matches!(
             command,
@@ -115,7 +116,7 @@ impl Swim {
         } else if needs_start && !self.lower.env.is_running() {
             Some(Reply::NotStarted)
         } else if tells && self.lower.env.is_leaving() {
-            // Whatever it told of itself would contradict its goodbye.
+            // An Alive would contradict the Dead that this node broadcast.
             Some(Reply::HasLeft)
         } else {
             None
@@ -138,7 +139,7 @@ impl Swim {
         (!waits).then_some(Reply::Done)
     }
 
-    /// Puts a command among those that wait for their update to be sent; false if nobody is there to hear it.
+    /// Registers a command that waits for its update to be sent. Returns false if there is no other member to send to.
     fn wait(&mut self, now: Now, request: RequestId, timeout: Option<Duration>) -> bool {
         let until = timeout.map(|timeout| now.mono + timeout);
         !self.lower.selection.is_empty() && self.lower.dissemination.wait(request, until)
@@ -161,7 +162,7 @@ impl Swim {
             return Some(Reply::TooLarge { bytes: data.len(), bytes_max });
         }
         if self.lower.selection.is_empty() {
-            return Some(Reply::Done); // SF-16: nobody is there to hear it.
+            return Some(Reply::Done); // SF-16: there is no other member.
         }
         let header = self.lower.env.header(self.users.next_sequence());
         let update = Update::new(&Message::User { header, id: header.from, data }, None);
@@ -173,8 +174,8 @@ impl Swim {
         }
     }
 
-    /// An operator knows that a node will not come back: as if it had said goodbye. A living one contradicts. With `prune`
-    /// it is forgotten as well.
+    /// Marks a member as left, because an operator knows that it will not return. A member that is alive refutes it.
+    /// With `prune` the member is forgotten as well.
     fn force_leave(&mut self, now: Now, id: Id, prune: bool, out: Out<'_, '_>) -> Reply {
         let cx = &mut self.lower.cx(now, out);
         let slot = cx.lower.members.find(id).filter(|slot| *slot != cx.lower.env.me());
@@ -201,7 +202,7 @@ impl Swim {
         Reply::Done
     }
 
-    /// Stops to detect failures without leaving (SA-14); `close` also drops what waits to be sent.
+    /// Stops failure detection without leaving (SA-14); `close` also drops queued updates.
     fn pause(&mut self, now: Now, close: bool, out: Out<'_, '_>) -> Reply {
         self.lower.env.set_running(false);
         self.prober.stop();

@@ -1,4 +1,4 @@
-//! What can be set, and what cannot be set together.
+//! The settings, and the combinations that are invalid.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,114 +13,114 @@ use crate::id::Id;
 /// The settings of one node: its own, and those of a [`Preset`] that the whole group should share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Who it is (S-112).
+    /// The id of the node (S-112).
     pub id: Id,
-    /// Where to receive.
+    /// The address to receive on.
     pub bind: SocketAddr,
-    /// Where others reach it, the best first; empty is where it is bound (SA-56).
+    /// The addresses at which others reach it, the best first; empty means `bind` (SA-56).
     pub addrs: Vec<SocketAddr>,
-    /// What it tells of itself at first, at most 512 bytes: see [`super::Tags`].
+    /// Its first metadata, at most 512 bytes: see [`super::Tags`].
     pub meta: Vec<u8>,
-    /// The name that keeps this group apart from others in the same network.
+    /// The name that separates this group from others in the same network.
     pub ring: String,
-    /// Whom to join through.
+    /// The addresses to join through.
     pub seeds: Vec<SocketAddr>,
-    /// How the protocol is run.
+    /// The settings of the protocol.
     pub settings: Settings,
     /// Periods begin at multiples of the interval, the same on all nodes: for experiments that count them.
     pub aligned: bool,
-    /// Whether a node that is stopped says goodbye first.
+    /// Whether a node that is stopped leaves first.
     pub leave_on_stop: bool,
-    /// The most members, the recently dead included; a new one is then refused and counted.
+    /// The most members, the recently dead included. Further ones are refused and counted.
     pub members_max: usize,
-    /// The most past members to be asked again; a new one takes the place of the one asked last. 0 is none.
+    /// The most past members to probe again. A new one replaces the one probed last. 0 is none.
     pub tombstones_max: usize,
-    /// How long failed and left members are shown (SA-33b).
+    /// How long failed and left members are listed (SA-33b).
     pub keep_failed: Duration,
-    /// The most members kept on disk; further ones are not. 0 is none.
+    /// The most members stored on disk. 0 is none.
     pub stored_max: usize,
-    /// How long a change of the kept members may wait to be written.
+    /// How long a change of the stored members may wait to be written.
     pub store_interval: Duration,
-    /// The most user messages waiting to be sent (S-91); further ones wait to wait. 0 is no limit.
+    /// The most queued user messages (S-91); further ones wait for room. 0 is no limit.
     pub user_max: usize,
     /// The most user broadcasts waiting for room; further ones are refused.
     pub blocked_max: usize,
-    /// The most originators whose user messages are told apart from repeats.
+    /// The most originators whose user messages are checked for duplicates.
     pub origins_max: usize,
-    /// The most user messages given to the application in one period; further ones are dropped and counted (SA-25).
+    /// The most user messages delivered to the application in one period. Further ones are dropped and counted (SA-25).
     pub user_events_max: u32,
-    /// The most pings under way for others.
+    /// The most pings under way as a proxy.
     pub relays_max: usize,
-    /// The most addresses being joined.
+    /// The most addresses being joined at a time.
     pub joins_max: usize,
-    /// The most tables on their way to joiners.
+    /// The most table transfers to joiners at a time.
     pub transfers_max: usize,
-    /// The most packets in answer to one packet of a comparison of tables.
+    /// The most packets in answer to one packet of a table comparison.
     pub sync_packets_max: usize,
-    /// The most commands waiting to be answered.
+    /// The most commands waiting for their reply.
     pub waiting_max: usize,
-    /// The first sequence number, if it is not to be drawn: for tests of the wrap.
+    /// The first sequence number, instead of a random one: for tests of the wrap.
     #[doc(hidden)]
     pub first_sequence: Option<Sequence>,
 }
 
-/// How the protocol is run. A [`Preset`] has a value for each; `docs/spec/swim.md` has the table.
+/// The settings of the protocol. A [`Preset`] has a value for each; `docs/spec/swim.md` has the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Time between protocol periods (S-119).
     pub probe_interval: Duration,
-    /// Time for a direct answer before others are asked for help (S-120).
+    /// Time for a direct Ack before proxies are asked (S-120).
     pub probe_timeout: Duration,
-    /// How many others are asked for help (S-118).
+    /// The number of proxies (S-118).
     pub indirect_probes: usize,
-    /// Updates are repeated so often, times the digits of N (S-116).
+    /// Each update is sent this many times, times the digits of N (S-116).
     pub retransmit_mult: u32,
-    /// A suspicion lasts so many intervals, times the digits of N (S-117).
+    /// A suspicion lasts this many intervals, times the digits of N (S-117).
     pub suspicion_mult: u32,
-    /// How the suspicion grows with N.
+    /// How the suspicion timeout grows with N.
     pub suspicion_scale: Scale,
-    /// How many regional buckets there are (S-121).
+    /// The number of regional buckets (S-121).
     pub region_count: usize,
-    /// How many regional nodes are probed per period (S-122).
+    /// The number of regional nodes probed per period (S-122).
     pub region_probes: usize,
-    /// How many nodes the neighbourhood has (S-123).
+    /// The number of nodes in the neighbourhood (S-123).
     pub neighbor_count: usize,
-    /// How many neighbours are probed per period (S-124).
+    /// The number of neighbours probed per period (S-124).
     pub neighbor_probes: usize,
-    /// What near means (S-113).
+    /// The distance between nodes (S-113).
     pub sorter: NodeSorter,
     /// The largest packet.
     pub packet_bytes_max: usize,
-    /// Claims are verified: a node answers a nonce before it is believed about itself, and a last probe before it is dead
-    /// (SA-7c, SA-31a, SA-58a, SA-61).
+    /// Claims are verified. A node must answer a nonce before claims about it are accepted, and a last probe precedes
+    /// every death (SA-7c, SA-31a, SA-58a, SA-61).
     pub verify: bool,
-    /// A tick that comes more than an interval late suspects nobody (SA-32).
+    /// A tick that comes more than an interval late suspects no member (SA-32).
     pub late_tick_guard: bool,
     /// The other addresses of a node are tried when the first does not answer (SA-59a).
     pub all_addrs: bool,
     /// Every member answers a Join, not only the one it was sent to (SA-9a).
     pub everyone_answers: bool,
-    /// A ping to a suspect tells it so (SA-20; Lifeguard's buddy system).
+    /// A ping to a suspect carries its suspicion (SA-20; Lifeguard's buddy system).
     pub buddy: bool,
-    /// How bad the local health can get, 0 is off (Lifeguard).
+    /// The highest local health score, 0 is off (Lifeguard).
     pub health_max: u32,
-    /// A suspicion begins so many times longer and shrinks with confirmations; 1 is off (Lifeguard).
+    /// A suspicion timeout begins this many times longer and shrinks with confirmations; 1 is off (Lifeguard).
     pub suspicion_max_mult: u32,
-    /// The time for a direct answer follows the measured round-trip time.
+    /// The time for a direct Ack follows the measured round-trip time.
     pub adaptive_timeout: bool,
-    /// The share of a packet that belongs to user messages, in percent; `None` is one queue for all.
+    /// The share of a packet reserved for user messages, in percent; `None` is one queue for all.
     pub user_share: Option<u8>,
-    /// Updates also go out between pings, at this interval; zero is off (S-R9).
+    /// The interval at which updates also go out between pings; zero is off (S-R9).
     pub gossip_interval: Duration,
-    /// To how many.
+    /// The number of members that get updates at each such interval.
     pub gossip_nodes: usize,
-    /// How often a past member is asked whether it is back; zero is off.
+    /// The interval at which past members are probed; zero is off.
     pub retry_interval: Duration,
     /// The interval of anti-entropy (push-pull) with a random member; zero is off.
     pub sync_interval: Duration,
-    /// How often a member is asked where it is; zero is off.
+    /// The interval at which a ping requests a coordinate; zero is off.
     pub coordinate_interval: Duration,
-    /// How long the dead are remembered at least (SA-33).
+    /// The least time for which dead members are remembered (SA-33).
     pub dead_retention: Duration,
 }
 
@@ -157,7 +157,7 @@ impl Config {
         }
     }
 
-    /// Where others reach it.
+    /// The addresses at which others reach it.
     pub(super) fn advertised(&self) -> Vec<SocketAddr> {
         if self.addrs.is_empty() { vec![self.bind] } else { self.addrs.clone() }
     }
@@ -181,15 +181,15 @@ impl Config {
 }
 
 impl Settings {
-    /// How long before its end a suspicion has its last probe.
+    /// How long before its end a suspicion starts its last probe.
     pub(super) const fn last_probe(&self) -> Duration {
         if self.verify { self.probe_interval } else { Duration::ZERO }
     }
 
-    /// Whether these settings can work.
+    /// Checks that these settings can work.
     ///
     /// # Errors
-    /// If they cannot: why.
+    /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.probe_interval < INTERVAL_MIN {
             return Err(ConfigError::Interval(self.probe_interval));
@@ -218,32 +218,32 @@ impl Settings {
     }
 }
 
-/// A shorter period would be all a node does.
+/// The shortest period: a shorter one would take all of a node's time.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// A packet holds at least its head and one Alive with as many addresses and as much metadata as there may be.
+/// The smallest packet: it holds its head and one Alive with the most addresses and the most metadata.
 pub const PACKET_BYTES_MIN: usize = 768;
-/// A packet is at most what a UDP datagram holds.
+/// The largest packet: one UDP datagram.
 pub const PACKET_BYTES_MAX: usize = 32_767;
 
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The id that means "whoever is there".
+    /// The id 0, which in a ping means any node.
     #[error("the id is zero, which stands for nobody: make an id from a UUID")]
     ZeroId,
     /// Too many addresses.
     #[error("{0} addresses are over the limit of {ADDRS_MAX}: name the best ones")]
     Addrs(usize),
-    /// An address that nobody can send to.
+    /// An address that no node can send to.
     #[error("{0} is not an address that others can reach: give one that is in `addrs`, or bind to one")]
     Unreachable(SocketAddr),
     /// Too much metadata.
     #[error("{0} bytes of metadata are over the limit of {META_BYTES_MAX}: use fewer or shorter tags")]
     Meta(usize),
-    /// Next to no time between periods.
+    /// The interval is too short.
     #[error("the probe interval is {0:?}: it must be at least {INTERVAL_MIN:?}, such as 1s")]
     Interval(Duration),
-    /// No time for indirect probes (SA-34).
+    /// The probe timeout leaves no time for indirect probes (SA-34).
     #[error(
         "the probe timeout is {timeout:?}: it must be above zero and below the probe interval ({interval:?})"
     )]
@@ -253,13 +253,13 @@ pub enum ConfigError {
         /// As configured.
         interval: Duration,
     },
-    /// A multiplier that makes everything nothing.
+    /// A multiplier of zero.
     #[error("a multiplier is zero: each must be at least 1")]
     ZeroMult,
-    /// Nobody would ever be probed.
+    /// No member would ever be probed.
     #[error("nobody would be probed: region_count and region_probes or neighbor_probes must be at least 1")]
     NoProbes,
-    /// More neighbours would be probed than there are.
+    /// More neighbours would be probed than the neighbourhood has.
     #[error(
         "neighbor_probes is {probes}, but the neighbourhood has {count} nodes: raise neighbor_count or probe fewer"
     )]

@@ -1,4 +1,4 @@
-//! What a node says of itself: addresses and metadata, as bytes that are checked once and passed on as they are.
+//! The addresses and metadata of a node, as bytes that are checked once and forwarded unchanged.
 
 use std::net::SocketAddr;
 
@@ -12,8 +12,8 @@ pub const META_BYTES_MAX: usize = 512;
 
 /// Addresses and metadata of a node, borrowed.
 ///
-/// Most nodes have one address and nothing else: then `rest` is empty, and a table of members holds no bytes for
-/// it. Otherwise `rest` is the number of further addresses, these, and the metadata up to the end. Every contents
+/// Most nodes have one address and no metadata. Then `rest` is empty and costs no memory in the table of members.
+/// Otherwise `rest` has the number of further addresses, these addresses, and the metadata up to the end. All contents
 /// have exactly one form, so equal contents are equal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Contents<'a> {
@@ -22,7 +22,7 @@ pub struct Contents<'a> {
 }
 
 impl<'a> Contents<'a> {
-    /// Contents from their parts as they are held.
+    /// Contents from their stored parts.
     pub(super) const fn from_parts(addr: Addr, rest: &'a [u8]) -> Self {
         Self { addr, rest }
     }
@@ -40,7 +40,7 @@ impl<'a> Contents<'a> {
         writer.bytes(self.rest);
     }
 
-    /// How long they are on the wire.
+    /// The encoded length.
     pub(super) fn bytes(&self) -> usize {
         self.addr.bytes() + self.rest.len()
     }
@@ -51,12 +51,12 @@ impl<'a> Contents<'a> {
         self.addr
     }
 
-    /// What follows the first address.
+    /// The bytes after the first address.
     pub(super) const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// All addresses, the first first.
+    /// All addresses, the best first.
     pub fn addrs(&self) -> impl Iterator<Item = SocketAddr> + use<'a> {
         let mut reader = Reader::new(self.rest);
         let others = reader.u8().unwrap_or(0);
@@ -81,7 +81,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// Holds that `rest` is what [`Contents`] says it is, in its only form.
+/// Checks that `rest` has the only form that [`Contents`] allows.
 fn check(rest: &[u8]) -> Result<(), DecodeError> {
     if rest.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Messages that come in: each goes to its part, and what one part reports goes to the others.
+//! Incoming messages: each goes to its part, and the machine passes the reports of one part to the others.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ use crate::machine::Refusal;
 use crate::time::Now;
 
 impl Swim {
-    /// A packet from anybody.
+    /// Handles a packet from any source.
     pub(super) fn packet(
         &mut self,
         now: Now,
@@ -29,7 +29,7 @@ impl Swim {
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
         let (head, messages) = Head::read(bytes)?;
-        // The same node may come as 10.0.0.1 and as ::ffff:10.0.0.1: addresses have one form here.
+        // One node may send from 10.0.0.1 and from ::ffff:10.0.0.1: addresses have one form here.
         let mut packet = Packet::new(Addr::from(from).socket(), head.from, bytes.len());
         if head.ring != self.lower.packets.ring() {
             return self.other_ring(now, &packet, messages, out);
@@ -47,7 +47,7 @@ impl Swim {
                     self.message(now, &mut packet, message, out);
                     self.apply(now, out);
                 }
-                // SA-54: one bad message is counted, the rest of the packet is delivered.
+                // SA-54: one bad message is counted, and the rest of the packet is delivered.
                 Err(error) => {
                     self.lower.env.count().malformed += u64::from(first_error.replace(error).is_some());
                 }
@@ -63,7 +63,7 @@ impl Swim {
         }
     }
 
-    /// A packet with our own id: somebody else has it, too (SA-58a), or the network sent our own back.
+    /// Handles a packet with our own id. Another node has the same id (SA-58a), or the network returned our own packet.
     fn own_packet(&mut self, now: Now, packet: &Packet, out: Out<'_, '_>) -> Result<(), Refusal> {
         let is_ours = self.lower.env.own_contents().borrow().addrs().any(|addr| addr == packet.addr);
         if is_ours || !self.membership.take_conflict() {
@@ -71,13 +71,13 @@ impl Swim {
         }
         self.lower.env.count().conflicts += 1;
         out.event(Event::IdConflict { addr: packet.addr });
-        // The other one hears of this node in the same way. The budget ends the exchange.
+        // The other node detects the conflict in the same way. The budget ends the exchange.
         self.answer_alive(now, packet, out);
         Ok(())
     }
 
-    /// A packet of another ring. From an address that this node joins, it says why the join fails. A node that joins
-    /// through this one gets our Alive: it sees another ring, and drops the Alive.
+    /// Handles a packet of another ring. If it comes from an address that this node joins, the join fails for that
+    /// reason. A node that joins through this one gets our Alive: it sees the other ring, and drops the Alive.
     fn other_ring(
         &mut self,
         now: Now,
@@ -96,7 +96,7 @@ impl Swim {
         Ok(())
     }
 
-    /// Sends our Alive to where a packet came from, if the packet affords it.
+    /// Sends our Alive to the source of a packet, if the packet affords it.
     fn answer_alive(&mut self, now: Now, packet: &Packet, out: Out<'_, '_>) {
         let alive = self.lower.own_alive();
         if packet.affords(HEAD_BYTES + size(&alive.message(self.lower.env.own_contents()))) {
@@ -105,7 +105,7 @@ impl Swim {
         }
     }
 
-    /// Somebody sent us a packet that has at least one message.
+    /// Handles the sender of a packet that has at least one message.
     fn heard(&mut self, now: Now, packet: &mut Packet, out: Out<'_, '_>) {
         if let Some(slot) = packet.resolve(&self.lower.members) {
             self.lower.members.at_mut(slot).heard(self.lower.env.period());
@@ -155,13 +155,13 @@ impl Swim {
             Message::Digest { .. } | Message::Summary { .. } | Message::Want { .. } => {
                 self.compare(packet, message, out);
             }
-            // S-63, SA-50: no handler took it; a stranger's bytes are no reason to panic.
+            // S-63, SA-50: no handler took it; bytes of an unknown kind are no reason to panic.
             Message::Other { .. } => self.lower.env.count().unknown_kinds += 1,
             Message::Padding { .. } => {}
         }
     }
 
-    /// A message of a comparison of tables.
+    /// Handles a message of a table comparison.
     fn compare(&mut self, packet: &Packet, message: Message<'_>, out: Out<'_, '_>) {
         let (id, members, packets) = (self.lower.env.id(), &self.lower.members, &mut self.lower.packets);
         let cx = &mut sync::Cx { id, members, packets, out };
@@ -192,7 +192,7 @@ impl Swim {
         let coordinate = (wants_coordinate && !wants_alive).then_some(self.prober.coordinate());
         let (header, local_time) = (self.lower.env.header(header.sequence), now.wall);
         let ack = Message::Ack { header, local_time, introduce: slot.is_none(), coordinate };
-        // SA-6: who is held to be other than alive hears of it with the answer.
+        // SA-6: a sender that this node holds suspect or dead gets that with the answer.
         let ended = status.or_else(|| self.lower.history.status(packet.sender));
         let by = slot.map_or_else(|| self.lower.env.id(), |slot| self.lower.accuser(slot));
         let held = ended.and_then(|ended| accusation(packet.sender, ended, by));
@@ -236,7 +236,7 @@ impl Swim {
             }
             return;
         }
-        // Whoever does not know us and asks who we are hears it.
+        // A node that does not know us and wants to gets our Alive.
         if introduce && !is_verified {
             cx.send_own_alive(packet.addr);
         }
@@ -301,7 +301,7 @@ impl Swim {
         }
     }
 
-    /// What we say of ourselves when asked: how we are to be reached, or goodbye.
+    /// Our own record for a node that asks: an Alive, a Join while we join through it, or a Dead once we leave.
     fn own_word<'c>(&mut self, to: SocketAddr, contents: &'c OwnContents) -> Message<'c> {
         if self.lower.env.is_leaving() {
             let (header, id) = (self.lower.env.last_header(), self.lower.env.id());
@@ -311,8 +311,8 @@ impl Swim {
         if self.joining.is_joining(to) { own.join(contents) } else { own.message(contents) }
     }
 
-    /// Where an answer goes: to where the question came from. Without verification it goes to where the node is known to
-    /// be, if that is not where it spoke from (SA-22a).
+    /// The address for an answer: the source of the question. Without verification it is the known address of the node,
+    /// if that differs from the source (SA-22a).
     fn reply_addr(&self, packet: &Packet) -> SocketAddr {
         if self.lower.env.settings().verify {
             return packet.addr;

@@ -1,4 +1,4 @@
-//! Dissemination between pings: when updates go out by themselves, and the commands that wait for them to be sent.
+//! Dissemination between pings: the timer of gossip, and the commands that wait for their update to be sent.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ struct Waiting {
     until: Option<Instant>,
 }
 
-/// The timer of gossip, and up to `waiting_max` commands; a further command is answered at once.
+/// The timer of gossip, and up to `waiting_max` commands. A further command is answered at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dissemination {
     next: Option<Instant>,
@@ -31,22 +31,22 @@ impl Dissemination {
         Self { next: None, is_wanted: false, last: Instant::ZERO, waiting: Vec::new(), waiting_max }
     }
 
-    /// There are updates: if they go out between pings, they do so soon.
+    /// Notes new updates. If updates go out between pings, these do so soon.
     pub(super) const fn wake(&mut self) {
         self.is_wanted = true;
     }
 
-    /// Whether updates came since this was last asked.
+    /// Whether new updates were noted since the last call.
     pub(super) const fn take_wanted(&mut self) -> bool {
         core::mem::replace(&mut self.is_wanted, false)
     }
 
-    /// Sets when updates go out next by themselves; `None` is not at all.
+    /// Sets when updates go out next between pings; `None` is never.
     pub(super) const fn set_next(&mut self, next: Option<Instant>) {
         self.next = next;
     }
 
-    /// Whether the last time is at least half an interval ago. If so, that time is now.
+    /// Whether the last gossip is at least half an interval ago. If so, `now` becomes the time of the last one.
     pub(super) fn may_hurry(&mut self, now: Instant, interval: Duration) -> bool {
         let may = now >= self.last + interval / 2;
         if may {
@@ -55,7 +55,7 @@ impl Dissemination {
         may
     }
 
-    /// Puts a command among those that wait; false if too many do.
+    /// Registers a command that waits; false if too many do.
     pub(super) fn wait(&mut self, request: RequestId, until: Option<Instant>) -> bool {
         let has_room = self.waiting.len() < self.waiting_max;
         if has_room {
@@ -74,7 +74,7 @@ impl Dissemination {
         }
     }
 
-    /// Answers the commands that have waited long enough.
+    /// Answers the commands whose timeout has passed.
     pub(super) fn time_out(&mut self, now: Instant, out: Out<'_, '_>) {
         let over = |waiting: &Waiting| waiting.until.is_some_and(|until| until <= now);
         for waiting in self.waiting.iter().filter(|waiting| over(waiting)) {
@@ -91,12 +91,12 @@ impl Dissemination {
         }
     }
 
-    /// When updates go out next by themselves.
+    /// When updates go out next between pings.
     pub(super) const fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// When the next command has waited long enough.
+    /// The next timeout of a command.
     pub(super) fn waiting_deadline(&self) -> Option<Instant> {
         self.waiting.iter().filter_map(|waiting| waiting.until).min()
     }

@@ -1,4 +1,4 @@
-//! The environment of all parts: identity, settings, random numbers, counters and the stage of life of this node.
+//! The environment of all parts: identity, settings, random numbers, counters and the stage of this node.
 
 use super::api::Counters;
 use super::config::Settings;
@@ -11,7 +11,7 @@ use crate::id::Id;
 use crate::rng::Rng;
 use crate::time::Instant;
 
-/// What every part may ask.
+/// The state that every part may read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Env {
     id: Id,
@@ -23,9 +23,9 @@ pub(super) struct Env {
     period: u32,
     /// Whether failures are detected.
     is_running: bool,
-    /// Whether this node said goodbye.
+    /// Whether this node has left.
     is_leaving: bool,
-    /// When the last goodbye has had its time, once the machine is stopped.
+    /// When the machine is finished, once it is stopping: the Dead of this node has been sent often enough by then.
     stopping: Option<Instant>,
     counters: Counters,
 }
@@ -65,7 +65,7 @@ impl Env {
         self.is_leaving = is_leaving;
     }
 
-    /// The machine is stopped, and silent at this time.
+    /// Stops the machine; it is silent from this time on.
     pub(super) const fn stop_at(&mut self, at: Instant) {
         self.stopping = Some(at);
     }
@@ -87,7 +87,7 @@ impl Env {
         self.sequence
     }
 
-    /// A number that nobody can guess, for a ping: its answer proves that the ping was received.
+    /// An unpredictable number for a ping: its answer proves that the ping was received.
     pub(super) fn nonce(&mut self) -> Sequence {
         Sequence(self.rng.next_u32())
     }
@@ -96,7 +96,7 @@ impl Env {
         self.id
     }
 
-    /// The place of our own record.
+    /// The slot of our own record.
     pub(super) const fn me(&self) -> Slot {
         self.me
     }
@@ -129,18 +129,18 @@ impl Env {
         self.counters
     }
 
-    /// The start of a message of ours.
+    /// The header of a message of this node.
     pub(super) const fn header(&self, sequence: Sequence) -> Header {
         Header { from: self.id, sequence }
     }
 
-    /// The start of a message of ours, with the last number that was given out.
+    /// The header of a message of this node, with the last sequence number that was used.
     pub(super) const fn last_header(&self) -> Header {
         self.header(self.sequence)
     }
 }
 
-/// An Alive of our own, before the contents are put in.
+/// An Alive of this node, before the contents are put in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnAlive {
     pub(super) header: Header,

@@ -1,4 +1,4 @@
-//! What is on its way to everybody: updates about members, and messages of users, each with its share of a packet.
+//! Updates about members and user messages on their way to all members, each kind with its share of a packet.
 
 use std::collections::VecDeque;
 
@@ -9,23 +9,23 @@ use super::wire::Coded;
 use crate::id::Id;
 use crate::tag::RequestId;
 
-/// How often a node passes anything on at least, where user messages have their share. Nothing repairs a user message
-/// that was missed, and what is told of a newcomer is told most often to the newcomer itself: with the usual two or four
-/// times in a small group, somebody else hears of it only when tables are compared.
+/// The least transmit limit, where user messages have a share of the packet. Nothing repairs a missed user message.
+/// Updates about a newcomer go mostly to the newcomer itself. With the usual limit of two or four in a small group,
+/// others would learn of it only by a table comparison.
 const TRANSMIT_LIMIT_MIN: u32 = 8;
 
 /// One update or user message, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Update {
     coded: Coded,
-    /// About whom and what; `None` of a user message.
+    /// Its subject and status; `None` of a user message.
     about: Option<(Id, Status)>,
-    /// Who waits for it to be handed on for the first time (SA-13).
+    /// The command that waits for the first transmission (SA-13).
     waiter: Option<RequestId>,
 }
 
 impl Update {
-    /// From a message; its waiter is told when it first goes out.
+    /// Encodes a message. `waiter` gets its reply when the update is first sent.
     pub(super) fn new(message: &Message<'_>, waiter: Option<RequestId>) -> Self {
         let incarnation = match message {
             Message::Join { incarnation, .. }
@@ -46,7 +46,7 @@ impl Broadcast for Update {
         self.about.map(|(id, _)| id)
     }
 
-    /// Newer, or of the same age: another accuser of the same suspicion is worth telling (Lifeguard).
+    /// A newer update, or one of equal status: another accuser of the same suspicion confirms it (Lifeguard).
     fn invalidates(&self, old: &Self) -> bool {
         self.about.map(|(_, status)| status) >= old.about.map(|(_, status)| status)
     }
@@ -56,17 +56,17 @@ impl Broadcast for Update {
     }
 }
 
-/// The queues, and who waits to get into them.
+/// The queues, and the user messages that wait for room in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Gossip {
     members: BroadcastQueue<Update>,
-    /// User messages, if they have a share of their own; otherwise they wait among the others.
+    /// User messages, if they have a share of their own; otherwise they are in `members`.
     users: BroadcastQueue<Update>,
-    /// How much of a packet is for user messages, in percent; `None` is one queue for all.
+    /// The share of a packet for user messages, in percent; `None` is one queue for all.
     share: Option<u8>,
-    /// What user messages have saved up of their share, in bytes: a large one must not wait for ever.
+    /// The unused bytes of the share of user messages. They add up, so that a large message is sent in the end.
     credit: usize,
-    /// How many user messages wait in a queue.
+    /// The number of queued user messages.
     user_count: usize,
     user_max: usize,
     /// Pushes that found the queue full, oldest first (S-98, SA-45).
@@ -74,14 +74,14 @@ pub(super) struct Gossip {
     blocked_max: usize,
 }
 
-/// What became of a user's push.
+/// The result of pushing a user message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UserPush {
-    /// It is on its way.
+    /// It is queued.
     Queued,
-    /// It waits for room; the request is answered then.
+    /// It waits for room. The command gets its reply then.
     Blocked,
-    /// There is no room even to wait.
+    /// Too many wait for room already.
     Full,
 }
 
@@ -99,12 +99,12 @@ impl Gossip {
         }
     }
 
-    /// Spreads a update about a member. It never waits for room: at most one per member is there (SA-45).
+    /// Queues an update about a member. It never waits for room: the queue has at most one per member (SA-45).
     pub(super) fn broadcast_update(&mut self, update: Update) -> Pushed {
         self.members.push(update)
     }
 
-    /// Spreads a user message of our own, which may have to wait for room.
+    /// Queues a user message of this node, or lets it wait for room.
     pub(super) fn push_user(&mut self, update: Update, request: RequestId, wait: bool) -> UserPush {
         if self.has_room() && self.blocked.is_empty() {
             self.insert_user(update);
@@ -117,7 +117,7 @@ impl Gossip {
         UserPush::Blocked
     }
 
-    /// Passes a user message of somebody else on; false if there is no room, and it ends here.
+    /// Queues a user message of another node. Returns false if there is no room; it is then not forwarded.
     pub(super) fn relay_user(&mut self, update: Update) -> bool {
         let room = self.has_room();
         if room {
@@ -126,7 +126,7 @@ impl Gossip {
         room
     }
 
-    /// Appends what fits into `room` bytes of a packet; who waited for it is put into `handed`.
+    /// Appends the updates that fit into `room` bytes of a packet. The commands that waited for them go to `handed`.
     pub(super) fn fill(&mut self, bytes: &mut Vec<u8>, room: usize, limit: u32, handed: &mut Vec<RequestId>) {
         let mut used = 0;
         let mut take = |update: &Update| {
@@ -137,8 +137,8 @@ impl Gossip {
         match self.share {
             None => self.members.select(room, limit, &mut take),
             Some(percent) => {
-                // Users get what they saved up, updates what is left of the packet (memberlist's users starve:
-                // #299), and users once more if they got nothing.
+                // User messages get their credit, updates the rest of the packet (memberlist's user messages starve:
+                // #299), and user messages the remainder if they got nothing.
                 self.credit = (self.credit + room * usize::from(percent) / 100).min(room);
                 let limit = limit.max(TRANSMIT_LIMIT_MIN);
                 self.users.select(self.credit, limit, &mut take);
@@ -161,7 +161,7 @@ impl Gossip {
         }
     }
 
-    /// Lets those in who wait for room, and tells who they are. Call it after every packet.
+    /// Queues messages that waited for room, and returns their commands. Call it after every packet.
     pub(super) fn settle(&mut self) -> Vec<RequestId> {
         let over = self.members.take_finished().into_iter().chain(self.users.take_finished());
         self.user_count -= over.filter(|(update, _)| update.about.is_none()).count();
@@ -175,7 +175,7 @@ impl Gossip {
         let_in
     }
 
-    /// Ends everything that is on its way.
+    /// Drops all queued messages.
     pub(super) fn stop(&mut self) {
         self.members.clear();
         self.users.clear();
@@ -184,7 +184,7 @@ impl Gossip {
         self.user_count = 0;
     }
 
-    /// Sends those away who wait for room: they are to be told.
+    /// Drops the messages that wait for room. Returns their commands, which the caller must answer.
     pub(super) fn turn_away(&mut self) -> Vec<RequestId> {
         self.blocked.drain(..).map(|(request, _)| request).collect()
     }
@@ -208,7 +208,7 @@ impl Gossip {
         (if self.share.is_some() { &mut self.users } else { &mut self.members }).push(update);
     }
 
-    /// What waits about members, in order of priority.
+    /// The queued updates about members, in order of priority.
     #[cfg(test)]
     pub(super) fn updates(&self) -> impl Iterator<Item = (Id, Status, u32)> {
         self.members.iter().filter_map(|(update, sent)| update.about.map(|(id, status)| (id, status, sent)))

@@ -6,23 +6,23 @@ use super::member::Member;
 use super::message::Message;
 use crate::common::caught;
 
-/// What a handler decided.
+/// The decision of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Not its affair: the protocol does what it does with such a message.
+    /// The handler leaves the message to the protocol.
     Pass,
-    /// Dealt with: the protocol does not see it.
+    /// The handler consumed the message; the protocol does not see it.
     Taken,
-    /// Not wanted: the protocol does not see it, and it is counted.
+    /// The handler refused the message; the protocol does not see it, and counts it.
     Refused,
 }
 
-/// A link of the chain. It is called inside the machine, so it decides at once and does no I/O.
+/// A handler of the chain. The machine calls it directly, so it decides at once and does no I/O.
 ///
-/// It may look at the record of the member a message is about, or else of who sent it (S-9). What it cannot deal
-/// with it gives to [`Next::handle`]; what it returns is what its caller sees.
+/// It may read the record of the member that a message is about, or else of its sender (S-9). It passes other messages
+/// to [`Next::handle`]. Its caller sees the verdict that it returns.
 pub trait Handler: fmt::Debug + Send + Sync {
-    /// Deals with a message, or passes it on.
+    /// Handles a message, or passes it on.
     fn handle(&mut self, message: &Message<'_>, member: Option<&Member>, next: Next<'_>) -> Verdict;
 
     /// A copy, so that a machine can be copied.
@@ -58,7 +58,7 @@ impl Handlers {
         self.0.is_empty()
     }
 
-    /// What the chain decides on a message. A handler that panics refuses it.
+    /// The verdict of the chain on a message. A handler that panics refuses the message.
     pub fn handle(&mut self, message: &Message<'_>, member: Option<&Member>) -> Verdict {
         caught(|| Next(&mut self.0).handle(message, member)).unwrap_or(Verdict::Refused)
     }

@@ -1,6 +1,6 @@
-//! Local health (Lifeguard): a node that fails itself must not believe that everybody else does.
+//! Local health (Lifeguard): a slow node must not suspect members because of its own delays.
 
-/// A score from 0, all well, upwards. Intervals and timeouts are multiplied by one more than it.
+/// A score; 0 is healthy. Intervals and timeouts are multiplied by the score plus one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Health {
     score: u32,
@@ -8,22 +8,22 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// All well; `score_max` 0 is never anything else.
+    /// A healthy node. With `score_max` 0 the score stays 0.
     pub(super) const fn new(score_max: u32) -> Self {
         Self { score: 0, score_max }
     }
 
-    /// A probe was answered.
+    /// Lowers the score after an answered probe.
     pub(super) fn better(&mut self) {
         self.score = self.score.saturating_sub(1);
     }
 
-    /// So many signs that it is us: proxies that did not even say no, a refutation, a late tick.
+    /// Raises the score: proxies that sent no nack, an accusation, or a late tick show that this node is slow.
     pub(super) fn worse(&mut self, by: u32) {
         self.score = self.score.saturating_add(by).min(self.score_max);
     }
 
-    /// What intervals and timeouts are multiplied by.
+    /// The factor of intervals and timeouts.
     pub(super) const fn factor(self) -> u32 {
         self.score + 1
     }

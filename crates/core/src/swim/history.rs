@@ -17,21 +17,21 @@ use crate::id::Id;
 use crate::tag::OpId;
 use crate::time::{Instant, Now, Wall, micros};
 
-/// What was read from the store.
+/// The result of reading a page of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Loaded {
-    /// There is more behind this key.
+    /// More entries follow this key.
     More(Vec<u8>),
     /// Everything was read.
     All,
 }
 
-/// Members that ended: still in the table for the time of their retention, then as tombstones.
+/// Members that ended: they stay in the table during their retention, then they are tombstones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct History {
     tombstones: Tombstones,
     snapshot: Snapshot,
-    /// When and by whom members were ended that are still in the table.
+    /// When and by whom the members were ended that are still in the table.
     ended: BTreeMap<Slot, (Wall, Id)>,
     retention: Timers<Slot>,
     keep_failed: Duration,
@@ -48,24 +48,24 @@ impl History {
         }
     }
 
-    /// A member came, changed or went: it is to be written.
+    /// Schedules a write of a member that came, changed or went.
     pub(super) fn change(&mut self, id: Id, now: Instant) {
         self.snapshot.change(id, now);
     }
 
-    /// A member ended, and stays in the table until a time.
+    /// Records that a member ended. It stays in the table until `until`.
     pub(super) fn end(&mut self, slot: Slot, since: Wall, by: Id, until: Instant) {
         self.ended.entry(slot).or_insert((since, by));
         self.retention.set(slot, until);
     }
 
-    /// A member of the table is back.
+    /// Records that a member of the table is back.
     pub(super) fn revive(&mut self, slot: Slot) {
         self.ended.remove(&slot);
         self.retention.cancel(slot);
     }
 
-    /// A member of the table is suspected again, instead of dead.
+    /// Records that a member of the table is suspect again, instead of dead.
     pub(super) fn reopen(&mut self, slot: Slot) {
         self.retention.cancel(slot);
     }
@@ -75,7 +75,7 @@ impl History {
         self.retention.pop_due(now)
     }
 
-    /// Moves a member of the table, which is about to forget it, among the tombstones.
+    /// Turns a member that the table is about to forget into a tombstone.
     pub(super) fn retire(&mut self, members: &Members, slot: Slot, now: Instant) {
         let member = members.get(slot);
         let (id, status, addr) = (member.id(), member.status(), member.contents().addr());
@@ -96,12 +96,12 @@ impl History {
         self.tombstones.remove(id);
     }
 
-    /// The next past member to be asked whether it is back.
+    /// The next past member to probe.
     pub(super) fn next_absent(&mut self) -> Option<(Id, Tombstone)> {
         self.tombstones.next()
     }
 
-    /// Asks the store for the entries from a key on; false if nothing is stored.
+    /// Reads the entries of the store from a key on. Returns false if nothing is stored.
     pub(super) fn read(&mut self, from: &[u8], out: Out<'_, '_>) -> bool {
         let op = self.snapshot.read();
         if let Some(op) = op {
@@ -115,7 +115,7 @@ impl History {
         self.snapshot.is_reading(op)
     }
 
-    /// Takes entries of the store in. Our own incarnations of earlier lives are put into `former`.
+    /// Loads entries of the store. Incarnations that this node had before a restart are put into `former`.
     pub(super) fn load(
         &mut self,
         env: &mut Env,
@@ -138,23 +138,23 @@ impl History {
         last.filter(|_| more && room).map_or(Loaded::All, Loaded::More)
     }
 
-    /// A write is over, well or not.
+    /// Notes that a write is over, whether or not it succeeded.
     pub(super) fn written(&mut self, op: OpId) {
         self.snapshot.written(op);
     }
 
-    /// Writes what waits at the next occasion.
+    /// Writes pending changes at the next call of `write`.
     pub(super) fn write_now(&mut self, now: Instant) {
         self.snapshot.write_now(now);
     }
 
-    /// Writes what changed among the known members, if that is due.
+    /// Writes pending changes of the known members, if that is due.
     pub(super) fn write(&mut self, now: Instant, own: Id, members: &Members, out: Out<'_, '_>) {
         let Some((op, ids)) = self.snapshot.due(now) else { return };
         let stored: Vec<(Id, Option<Stored>)> =
             ids.into_iter().map(|id| (id, self.stored_form(id, own, members))).collect();
         let snapshot = &mut self.snapshot;
-        // Durable: it is one write in some seconds, and after a crash it is the only way back to the group.
+        // Durable: it is one write in some seconds, and after a crash only these addresses lead back to the group.
         out.batch(op, true, |batch| {
             for (id, stored) in stored {
                 let is_stored = snapshot.decided(id, stored.is_some());
@@ -171,17 +171,17 @@ impl History {
         self.ended.get(&slot).copied()
     }
 
-    /// What ended a past member.
+    /// The final status of a past member.
     pub(super) fn status(&self, id: Id) -> Option<Status> {
         self.tombstones.status(id)
     }
 
-    /// The addresses of past members that did not say goodbye.
+    /// The addresses of past members that did not leave.
     pub(super) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
         self.tombstones.addrs()
     }
 
-    /// The past members that are no longer in the table, as long as they are shown.
+    /// The past members that are no longer in the table but still listed.
     pub(super) fn shown(&self, now: Now) -> impl Iterator<Item = MemberStatus> {
         self.tombstones.iter().filter_map(move |(id, past)| {
             let (status, ended) = (past.status?, past.ended.as_ref()?);
@@ -216,7 +216,7 @@ impl History {
         self.snapshot.deadline()
     }
 
-    /// What is stored of a node: of a live member only where it is, of ourselves also the number.
+    /// The stored form of a node: of a live member only its address, of the local node also its incarnation.
     fn stored_form(&self, id: Id, own: Id, members: &Members) -> Option<Stored> {
         let Some(slot) = members.find(id) else {
             let Tombstone { addr, status, ended } = self.tombstones.get(id)?.clone();

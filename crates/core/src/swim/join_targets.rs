@@ -1,4 +1,4 @@
-//! Addresses we try to join, and tables on their way to those who join through us.
+//! The addresses that this node joins, and table transfers to nodes that join through it.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -22,12 +22,12 @@ pub(super) struct JoinTargets {
     joins_max: usize,
 }
 
-/// What became of a join whose time had come.
+/// The next step of a join whose timer fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JoinTurn {
-    /// It is to be sent again.
+    /// Send the Join again.
     Again(SocketAddr),
-    /// It was sent often enough.
+    /// All attempts are used up.
     Failed(SocketAddr),
 }
 
@@ -36,7 +36,7 @@ impl JoinTargets {
         Self { tries: Vec::new(), joins_max }
     }
 
-    /// Starts to join an address: false if it is being joined already, or if there is no room.
+    /// Starts to join an address. Returns false if it is being joined already, or if there is no room.
     pub(super) fn add(&mut self, addr: SocketAddr, times: u32, next: Instant) -> bool {
         let new = self.tries.len() < self.joins_max && !self.tries.iter().any(|at| at.addr == addr);
         if new {
@@ -50,20 +50,21 @@ impl JoinTargets {
         self.tries.iter().any(|at| at.addr == addr)
     }
 
-    /// Somebody spoke from this address: whether it was being joined.
+    /// Ends the join of an address that answered. Returns whether it was being joined.
     pub(super) fn answered(&mut self, from: SocketAddr) -> bool {
         let before = self.tries.len();
         self.tries.retain(|at| at.addr != from);
         self.tries.len() < before
     }
 
-    /// A node of another ring spoke from this address: true the first time, if the address is being joined.
+    /// Notes that a node of another ring sent from this address. Returns true the first time, if the address is being
+    /// joined.
     pub(super) fn is_elsewhere(&mut self, from: SocketAddr) -> bool {
         let target = self.tries.iter_mut().find(|at| at.addr == from);
         target.is_some_and(|at| !core::mem::replace(&mut at.is_elsewhere, true))
     }
 
-    /// Takes one whose time has come.
+    /// Takes a join whose timer fired.
     pub(super) fn pop_due(&mut self, now: Instant, interval: Duration) -> Option<JoinTurn> {
         let place = self.tries.iter().position(|at| at.next <= now)?;
         let due = &mut self.tries[place];
@@ -88,15 +89,15 @@ impl JoinTargets {
     }
 }
 
-/// A table on its way to somebody who joined through us, a few packets at a time.
+/// A table transfer to a node that joined through this one, a few packets at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
     pub(super) to: SocketAddr,
-    /// The id to go on with.
+    /// The id to continue with.
     pub(super) from: u128,
 }
 
-/// All tables on their way; one more than `transfers_max` is not begun, the joiner asks again.
+/// All table transfers. One more than `transfers_max` is not begun; the joiner sends its Join again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transfers {
     under_way: Vec<Transfer>,
@@ -114,7 +115,7 @@ impl Transfers {
         Self { under_way: Vec::new(), next: None, transfers_max }
     }
 
-    /// Begins a transfer, or begins one that is under way again.
+    /// Begins a transfer, or restarts one that is under way.
     pub(super) fn add(&mut self, to: SocketAddr, now: Instant) {
         if let Some(known) = self.under_way.iter_mut().find(|transfer| transfer.to == to) {
             known.from = 0;
@@ -124,7 +125,7 @@ impl Transfers {
         }
     }
 
-    /// Takes all that are to go on now; [`Transfers::put_back`] those that are not finished.
+    /// Takes all transfers that are due; [`Transfers::put_back`] those that are not finished.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Transfer> {
         if self.next.is_none_or(|at| at > now) {
             return Vec::new();

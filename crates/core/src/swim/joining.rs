@@ -1,4 +1,4 @@
-//! Joining: coming into a group, letting others in, and finding those again who were lost.
+//! Joining: this node joins a group, answers Joins of others, and finds lost members again.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ use crate::common::Timers;
 use crate::id::Id;
 use crate::time::Instant;
 
-/// How often a Join is sent if nobody answers (SA-11).
+/// How often a Join is sent without an answer (SA-11).
 const JOIN_TIMES: u32 = 3;
 /// How many of the stored members are joined through at the start.
 const REJOINED: usize = 3;
@@ -29,7 +29,7 @@ pub(super) struct Joining {
     seeds: Vec<SocketAddr>,
     targets: JoinTargets,
     transfers: Transfers,
-    /// Joiners that others told of, and when they are greeted.
+    /// Joiners whose Join arrived through other members, and when they get our Alive.
     replies: Timers<Id>,
     next_retry: Option<Instant>,
 }
@@ -60,13 +60,13 @@ impl Joining {
         }
     }
 
-    /// Ends the joins of this node, and asks nobody again.
+    /// Ends the joins of this node, and the retries of past members.
     pub(super) fn stop(&mut self) {
         self.next_retry = None;
         self.targets.clear();
     }
 
-    /// Greets nobody any more.
+    /// Drops the pending answers to joiners.
     pub(super) fn drop_replies(&mut self) {
         self.replies.clear();
     }
@@ -82,7 +82,7 @@ impl Joining {
         true
     }
 
-    /// Somebody sent a packet: if its address is being joined, a question makes sure that a node is there.
+    /// Handles the sender of a packet. If its address is being joined, a nonce verifies that a node is there.
     pub(super) fn on_packet(&mut self, cx: &mut Cx<'_, '_>, packet: &Packet) {
         if self.targets.is_empty() || !self.targets.contains(packet.addr) {
             return;
@@ -94,15 +94,15 @@ impl Joining {
         }
     }
 
-    /// A node answers at an address: if that was being joined, it now is.
+    /// Handles an answer from an address. If the address was being joined, it now is joined.
     pub(super) fn on_answer(&mut self, cx: &mut Cx<'_, '_>, addr: SocketAddr) {
         if self.targets.answered(addr) {
             cx.out.event(Event::Joined { addr });
         }
     }
 
-    /// A node of another ring spoke: if its address is being joined, that is why the join fails. False if it is not, or if
-    /// that is known.
+    /// Handles a packet of another ring. If its address is being joined, the join fails for that reason. Returns false
+    /// if it is not, or if the reason is known already.
     pub(super) fn on_other_ring(&mut self, cx: &mut Cx<'_, '_>, addr: SocketAddr) -> bool {
         let is_new = self.targets.is_elsewhere(addr);
         if is_new {
@@ -111,13 +111,13 @@ impl Joining {
         is_new
     }
 
-    /// Somebody wants to know us. The one it asked tells it everything (SA-9, SA-10).
+    /// Handles a Join. The node that it was sent to answers with its own Alive and its table (SA-9, SA-10).
     pub(super) fn on_join(&mut self, cx: &mut Cx<'_, '_>, packet: &Packet, node: NodeView<'_>, news: bool) {
         let is_known = cx.lower.members.find(node.id).is_some();
         if packet.sender == node.id && cx.lower.proof(cx.now, packet, node).is_some() {
             cx.count().joins_answered += 1;
             cx.send_own_alive(packet.addr);
-            // The table only goes to where the node says it is: nobody has it sent to somebody else.
+            // The table goes only to an address that the node claims. So no node can have it sent to another.
             if node.contents.addrs().any(|addr| addr == packet.addr) {
                 self.transfers.add(packet.addr, cx.now.mono);
                 self.transfer(cx);
@@ -132,10 +132,10 @@ impl Joining {
         }
     }
 
-    /// Everything whose time has come, but for retries.
+    /// Runs everything that is due, except retries.
     pub(super) fn run_due(&mut self, cx: &mut Cx<'_, '_>) {
         while let Some(id) = self.replies.pop_due(cx.now.mono) {
-            // Greets a node whose Join we heard of through others.
+            // Answers a node whose Join arrived through other members.
             if let Some(addr) = cx.lower.members.member(id).map(Member::addr) {
                 cx.send_own_alive(addr);
             }
@@ -150,7 +150,8 @@ impl Joining {
         self.transfer(cx);
     }
 
-    /// Asks a past member whether it is back (SA-33a), if that is due; a node that is alone asks its seeds, too.
+    /// Sends a Join to a past member (SA-33a), if that is due. A node without other members also sends one to its
+    /// seeds.
     pub(super) fn retry(&mut self, cx: &mut Cx<'_, '_>) {
         if self.next_retry.is_none_or(|at| at > cx.now.mono) {
             return;
@@ -188,7 +189,7 @@ impl Joining {
         self.next_retry
     }
 
-    /// Goes on with the tables on their way.
+    /// Continues the table transfers.
     fn transfer(&mut self, cx: &mut Cx<'_, '_>) {
         for transfer in self.transfers.take_due(cx.now.mono) {
             if let Some(from) = send_table(cx, transfer) {
@@ -198,10 +199,10 @@ impl Joining {
     }
 }
 
-/// Sends the next records of a table. Returns the id to go on with, if there are more.
+/// Sends the next records of a table. Returns the id to continue with, if there are more.
 fn send_table(cx: &mut Cx<'_, '_>, transfer: Transfer) -> Option<u128> {
     let Lower { env, members, packets, suspicions, .. } = &mut *cx.lower;
-    // So many records that not all of them fit: what is left begins where the last that fitted ends.
+    // More records than fit. The transfer continues after the last record that fitted.
     let per_burst = TRANSFER_PACKETS * packets.packet_bytes_max() / 32;
     let live = members.from(transfer.from).filter(|(_, member)| member.state().is_live());
     let slots: Vec<Slot> = live.take(per_burst).map(|(slot, _)| slot).collect();
@@ -230,7 +231,7 @@ fn answer_unproved_join(cx: &mut Cx<'_, '_>, packet: &Packet) {
     }
 }
 
-/// A Join, and to a past member what is held against it, so that both hear of the other at once.
+/// Sends a Join. A past member also gets its own accusation, so that both nodes learn of each other at once.
 fn send_join(cx: &mut Cx<'_, '_>, to: SocketAddr, past: Option<(Id, Tombstone)>) {
     let join = cx.lower.own_alive();
     let join = join.join(cx.lower.env.own_contents());

@@ -1,6 +1,6 @@
 //! The lower parts in one bundle, and the context through which an upper part calls them.
 //!
-//! `Prober`, `Membership` and `Joining` are not in it, so none of them can call another; news for them are [`Effect`]s.
+//! `Prober`, `Membership` and `Joining` are not in it, so none of them can call another. They get [`Effect`]s instead.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -33,14 +33,14 @@ use crate::time::Now;
 /// The bytes of an answer besides the contents: head, Ack, and the frame of an Alive.
 const ANSWER_BYTES: usize = HEAD_BYTES + 14 + 27;
 
-/// What a part reports to the machine, which calls another part for it.
+/// A report of a part to the machine, which then calls another part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// A suspect, or a node that is said to have left, is to be probed for the last time (SA-31a).
+    /// A suspect, or a node that is said to have left, needs its last probe (SA-31a).
     ProbeLast(Slot),
-    /// A suspect of others is to be probed in the next period as well (SA-31b).
+    /// A suspect of another node needs a probe in the next period as well (SA-31b).
     Confirm(Slot),
-    /// This node was accused, and refuted it: it may be slow itself (Lifeguard).
+    /// This node was accused, and refuted it. It may be slow (Lifeguard).
     Accused,
 }
 
@@ -63,13 +63,13 @@ impl Lower {
         Cx { now, lower: self, out }
     }
 
-    /// An Alive of our own.
+    /// An Alive of this node.
     pub(super) fn own_alive(&mut self) -> OwnAlive {
         let sequence = self.env.next_sequence();
         OwnAlive { header: self.env.header(sequence), incarnation: self.own_incarnation() }
     }
 
-    /// Raises our number: everybody takes what we say with it over what was said before.
+    /// Raises our incarnation. Our messages then take precedence over everything said before.
     pub(super) fn raise_to(&mut self, incarnation: Incarnation) {
         let status = Status::new(incarnation, State::Alive);
         self.members.merge(self.env.me(), status, Some(self.env.own_contents().borrow()));
@@ -79,7 +79,7 @@ impl Lower {
         self.members.get(self.env.me()).incarnation()
     }
 
-    /// What is held against a member, as a message.
+    /// The accusation of a member, as a message.
     pub(super) fn held_against(&self, slot: Slot) -> Option<Message<'static>> {
         let (id, status) = (self.members.get(slot).id(), self.members.get(slot).status());
         if self.verifier.is_leaving(slot) {
@@ -98,13 +98,14 @@ impl Lower {
         !self.env.settings().verify || self.members.get(slot).contents().addrs().any(|known| known == addr)
     }
 
-    /// Whether the sender of a packet is known to be where it speaks from. Only then do answers carry updates (SA-22a).
+    /// Whether the source address of a packet is a known address of its sender. Only then do answers carry updates
+    /// (SA-22a).
     pub(super) fn is_known_at_source(&self, packet: &Packet) -> bool {
         let slot = packet.slot(&self.members);
         !self.env.settings().verify || slot.is_some_and(|slot| self.is_at(slot, packet.addr))
     }
 
-    /// The address at which a node has proved to be what it says in this packet.
+    /// The address that the subject of this packet has proved to be its own.
     pub(super) fn proof(&self, now: Now, packet: &Packet, node: NodeView<'_>) -> Option<SocketAddr> {
         if !self.env.settings().verify {
             return Some(node.contents.addr().socket());
@@ -117,7 +118,7 @@ impl Lower {
         })
     }
 
-    /// A ping whose answer proves who is there.
+    /// A ping with a nonce: its answer proves which node is at the address.
     pub(super) fn question(&self, now: Now, id: Id, addr: SocketAddr) -> Message<'static> {
         let header = self.env.header(self.verifier.nonce(id, addr, now.mono));
         Message::Ping { header, to: id, local_time: now.wall, wants_coordinate: false, wants_alive: true }
@@ -129,19 +130,19 @@ impl Lower {
         let (mult, interval) = (settings.suspicion_mult, settings.probe_interval);
         let least = suspicion(mult, settings.suspicion_scale, live, interval);
         let wanted = mult.saturating_sub(2) as usize;
-        // With so few others that enough can never share it, it is as short as it gets.
+        // With too few other members to confirm it, the suspicion has its shortest timeout from the start.
         let shrinks = settings.suspicion_max_mult > 1 && live >= wanted + 2;
         let enough = if shrinks { wanted } else { 0 };
         Term { least, most: least * settings.suspicion_max_mult, enough }
     }
 
-    /// How long the dead are remembered (SA-33).
+    /// How long dead members are remembered (SA-33).
     pub(super) fn retention(&self) -> Duration {
         self.env.settings().dead_retention.max(2 * self.term().least)
     }
 }
 
-/// What an upper part may call during one input.
+/// The parts that an upper part may call during one input.
 pub(super) struct Cx<'a, 'b> {
     pub(super) now: Now,
     pub(super) lower: &'a mut Lower,
@@ -162,12 +163,12 @@ impl Cx<'_, '_> {
         self.lower.packets.send(to, messages, self.lower.members.live(), self.out);
     }
 
-    /// Sends one message without updates, to somebody who need not be a member.
+    /// Sends one message without updates, to a node that need not be a member.
     pub(super) fn send_alone(&mut self, to: SocketAddr, message: Message<'_>) {
         self.lower.packets.send_all(to, core::iter::once(message), 1, self.out);
     }
 
-    /// Answers a node: with updates if it is known to be there, else with nothing but the answer (SA-22a).
+    /// Answers a node: with updates if it is known at that address, else without (SA-22a).
     pub(super) fn answer(&mut self, to: SocketAddr, is_known: bool, message: Message<'_>) {
         if is_known {
             self.send(to, &[message]);
@@ -176,14 +177,14 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Sends our own Alive to somebody who need not be a member.
+    /// Sends our own Alive to a node that need not be a member.
     pub(super) fn send_own_alive(&mut self, to: SocketAddr) {
         let alive = self.lower.own_alive();
         let alive = alive.message(self.lower.env.own_contents());
         self.lower.packets.send_all(to, core::iter::once(alive), 1, self.out);
     }
 
-    /// Spreads that we live, and how we are to be reached.
+    /// Broadcasts an Alive of this node.
     pub(super) fn announce(&mut self, waiter: Option<RequestId>) {
         let alive = self.lower.own_alive();
         let update = Update::new(&alive.message(self.lower.env.own_contents()), waiter);
@@ -191,10 +192,10 @@ impl Cx<'_, '_> {
         self.lower.dissemination.wake();
     }
 
-    /// Passes an update on, if it is news to the queue as well.
+    /// Queues an update, unless the queue has a newer one.
     pub(super) fn broadcast_update(&mut self, message: Message<'_>, waiter: Option<RequestId>) {
         let message = match message {
-            // SA-9a: if only the one who is asked answers a Join, everybody else hears of an Alive.
+            // SA-9a: if only the addressed node answers a Join, all others get it as an Alive.
             Message::Join { header, node, incarnation } if !self.lower.env.settings().everyone_answers => {
                 Message::Alive { header, node, incarnation }
             }
@@ -204,8 +205,8 @@ impl Cx<'_, '_> {
         self.lower.dissemination.wake();
     }
 
-    /// Sends what is new on its way without waiting for the next turn, unless that was a moment ago. It is sent no more
-    /// often in all: only sooner.
+    /// Sends new updates before the next gossip interval, unless gossip was sent a moment ago. Each update is sent
+    /// sooner, not more often.
     pub(super) fn gossip_soon(&mut self) {
         let every = self.lower.env.settings().gossip_interval;
         if self.lower.env.is_running() && self.lower.dissemination.may_hurry(self.now.mono, every) {
@@ -222,7 +223,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Sends updates to some random members, to each once: in a small group everybody hears them at once.
+    /// Sends updates to some random members, to each once. In a small group all members get them at once.
     pub(super) fn gossip_once(&mut self) {
         let Lower { env, members, selection, packets, .. } = &mut *self.lower;
         let nodes = env.settings().gossip_nodes;
@@ -234,7 +235,7 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Sets when updates go out next: not at all while there are none.
+    /// Sets the next gossip; there is none while the queues are empty.
     pub(super) fn time_gossip(&mut self) {
         let Lower { env, selection, packets, dissemination, .. } = &mut *self.lower;
         let settings = env.settings();
@@ -244,13 +245,13 @@ impl Cx<'_, '_> {
         dissemination.set_next(wanted.then(|| self.now.mono + every));
     }
 
-    /// Asks a node where it is said to be.
+    /// Sends a nonce to the address that a node is said to have.
     pub(super) fn verify(&mut self, id: Id, contents: Contents<'_>) {
         let answer_bytes = (ANSWER_BYTES + contents.bytes()) as u16;
         self.ask(Question { id, addr: contents.addr(), answer_bytes });
     }
 
-    /// Asks a member where it is known to be.
+    /// Sends a nonce to the known address of a member.
     pub(super) fn verify_slot(&mut self, slot: Slot) {
         let member = self.lower.members.get(slot);
         let (id, contents) = (member.id(), member.contents().to_owned());
@@ -266,14 +267,14 @@ impl Cx<'_, '_> {
         }
     }
 
-    /// Asks all suspects once more that are said to have refuted: their answers may have been lost.
+    /// Sends a nonce again to all suspects that are said to have refuted: their answers may have been lost.
     pub(super) fn verify_refutations(&mut self) {
         for slot in self.lower.suspicions.refuting() {
             self.verify_slot(slot);
         }
     }
 
-    /// Sends the questions whose turn it is, each with what is held against the node, so that it can refute at once.
+    /// Sends the nonces that are due. Each carries the accusation of its node, so that the node can refute at once.
     pub(super) fn send_questions(&mut self) {
         while let Some(question) = self.lower.verifier.pop_due(self.now.mono) {
             let (id, addr) = (question.id, question.addr.socket());
@@ -282,7 +283,8 @@ impl Cx<'_, '_> {
             let held = self.lower.members.find(id).and_then(|slot| self.lower.held_against(slot));
             let bytes = HEAD_BYTES + size(&ping) + held.as_ref().map_or(0, size);
             let wanted = usize::from(question.answer_bytes).div_ceil(ANSWER_FACTOR);
-            // The frame of the padding comes on top: a question may be too long, but never too short for its answer.
+            // The frame of the padding comes on top: a question may be too long, but it is never too short for its
+            // answer.
             let header = self.lower.env.header(Sequence::default());
             let padding = wanted
                 .checked_sub(bytes)

@@ -1,4 +1,4 @@
-//! The machine: gives every input to a part, and turns what parts report into calls to others.
+//! The machine: gives every input to a part, and turns reports of parts into calls to others.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -36,40 +36,40 @@ use crate::time::{Instant, Now};
 
 /// The datagram socket.
 pub const UDP: SocketId = SocketId::new(0);
-/// The space of the known members.
+/// The store space of the known members.
 pub const SPACE: SpaceId = SpaceId::new(0);
 
-/// The timers, by the name under which `poll_timeout` tells them.
+/// The timers, by the names that `poll_timeout` returns.
 mod timer {
     /// The next protocol period.
     pub(super) const PERIOD: &str = "members.period";
-    /// A direct answer is overdue: others are asked for help.
+    /// A direct Ack is overdue: proxies are asked.
     pub(super) const INDIRECT: &str = "members.indirect";
-    /// A suspicion was not disputed.
+    /// A suspicion was not refuted.
     pub(super) const SUSPICION: &str = "members.suspicion";
-    /// A question is sent, or a claim was not disputed.
+    /// A nonce is sent, or the old address of a moved member stayed silent.
     pub(super) const PROOF: &str = "members.proof";
     /// A dead member is forgotten.
     pub(super) const RETENTION: &str = "members.retention";
-    /// A ping for somebody else is overdue.
+    /// A ping sent as a proxy is overdue.
     pub(super) const RELAY: &str = "members.relay";
-    /// A Join is sent again, or given up.
+    /// A Join is sent again, or fails.
     pub(super) const JOIN: &str = "members.join";
-    /// A joiner is greeted.
+    /// A joiner gets our Alive.
     pub(super) const JOIN_REPLY: &str = "members.join_reply";
-    /// A table goes on.
+    /// A table transfer continues.
     pub(super) const TRANSFER: &str = "members.transfer";
     /// Updates go out between pings.
     pub(super) const GOSSIP: &str = "members.gossip";
-    /// A past member is asked again.
+    /// A past member is probed again.
     pub(super) const RETRY: &str = "members.retry";
     /// Tables are compared.
     pub(super) const SYNC: &str = "members.sync";
-    /// The known members are written.
+    /// Changes of the known members are written.
     pub(super) const SNAPSHOT: &str = "members.snapshot";
-    /// A command has waited long enough.
+    /// A waiting command times out.
     pub(super) const WAITING: &str = "members.waiting";
-    /// The last goodbye has had its time.
+    /// The Dead of this node has been sent long enough.
     pub(super) const STOP: &str = "members.stop";
 }
 
@@ -91,7 +91,7 @@ pub struct Swim {
 pub(super) type Out<'a, 'b> = &'a mut Outbox<'b, Swim>;
 
 impl Swim {
-    /// A node with these settings; `seed` decides all it draws.
+    /// A node with these settings; `seed` decides all random choices.
     ///
     /// # Errors
     /// If the settings cannot work.
@@ -144,8 +144,8 @@ impl Swim {
         self.handlers.push(handler);
     }
 
-    /// Takes these nodes for living members of incarnation 0, as if each had told: for experiments with groups that
-    /// need not first be joined.
+    /// Takes these nodes for live members of incarnation 0, as if each had sent an Alive: for experiments that skip
+    /// joining.
     pub fn assume(&mut self, nodes: &[Node]) {
         let Lower { env, members, selection, .. } = &mut self.lower;
         let own = env.id();
@@ -158,7 +158,7 @@ impl Swim {
         }
     }
 
-    /// What it has counted so far.
+    /// The counters.
     #[must_use]
     pub fn counted(&self) -> Counters {
         let (packets_sent, bytes_sent) = self.lower.packets.counted();
@@ -173,18 +173,18 @@ impl Swim {
         self.sync.forget_counts();
     }
 
-    /// All it knows of everybody.
+    /// The table of members.
     #[must_use]
     pub const fn members(&self) -> &Members {
         &self.lower.members
     }
 
-    /// The member to which a round trip was measured since this was last asked.
+    /// The member to which a round trip was measured since the last call.
     pub fn take_measured(&mut self) -> Option<Id> {
         self.prober.take_measured()
     }
 
-    /// Who it is.
+    /// Its id.
     #[must_use]
     pub const fn id(&self) -> Id {
         self.lower.env.id()
@@ -202,7 +202,7 @@ impl Swim {
         self.lower.env.period()
     }
 
-    /// Everything is read: the first period, the first joins.
+    /// Starts the first period and the first joins, once the store is read.
     pub(super) fn begin(&mut self, now: Now, out: Out<'_, '_>) {
         let cx = &mut self.lower.cx(now, out);
         cx.lower.env.set_running(true);
@@ -211,7 +211,7 @@ impl Swim {
         self.joining.begin(cx);
     }
 
-    /// Turns what parts reported into calls to others.
+    /// Turns reports of parts into calls to others.
     pub(super) fn apply(&mut self, now: Now, out: Out<'_, '_>) {
         while let Some(effect) = self.lower.effects.pop_front() {
             match effect {
@@ -222,14 +222,14 @@ impl Swim {
         }
     }
 
-    /// What every call ends with: those who wait are answered, and gossip is timed.
+    /// Ends every call: answers waiting commands, and sets the gossip timer.
     fn flush(&mut self, now: Now, out: Out<'_, '_>) {
         for request in self.lower.packets.gossip_mut().settle() {
             out.reply(request, Reply::Done);
         }
         self.lower.dissemination.answer_sent(&mut self.lower.packets, out);
         if self.lower.selection.is_empty() {
-            // SF-16: the last one who could have heard it is gone.
+            // SF-16: the last member that could receive the update is gone.
             self.end_waiting(&Reply::Done, out);
         }
         if self.lower.dissemination.take_wanted() {
@@ -240,7 +240,7 @@ impl Swim {
             }
         }
         if self.lower.env.stopping().is_some() {
-            // What others still say while we say goodbye is kept too, and not in some seconds.
+            // Changes that arrive while this node leaves are written at once, not after the interval.
             self.lower.history.write_now(now.mono);
             self.write(now, out);
         }
@@ -260,7 +260,7 @@ impl Swim {
         self.prober.begin_period(cx);
     }
 
-    /// Everything whose time has come, but for the period itself.
+    /// Runs everything that is due, except the period itself.
     fn due(&mut self, now: Now, out: Out<'_, '_>) {
         self.prober.continue_probes(&mut self.lower.cx(now, out));
         while let Some(probe) = self.prober.pop_last(now.mono) {
@@ -301,14 +301,14 @@ impl Swim {
         }
     }
 
-    /// Reads the next stored members, or goes on without if none are stored.
+    /// Reads the next stored members, or begins if none are stored.
     fn read_stored(&mut self, now: Now, from: &[u8], out: Out<'_, '_>) {
         if !self.lower.history.read(from, out) {
             self.begin(now, out);
         }
     }
 
-    /// What the store had to say.
+    /// Handles a reply of the store.
     fn stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
         let is_reading = self.lower.history.is_reading(reply.op);
         match reply.result {
@@ -316,7 +316,7 @@ impl Swim {
                 let Lower { env, history, .. } = &mut self.lower;
                 let mut former = Vec::new();
                 let loaded = history.load(env, entries, more, &mut former);
-                // SA-7c: what this node was before is over, so that nobody has to name it.
+                // SA-7c: this node begins above its former incarnations, so that no member has to accuse it of one.
                 former.into_iter().for_each(|former| self.lower.raise_to(former.next()));
                 match loaded {
                     Loaded::More(after) => self.read_stored(now, &after, out),
@@ -335,7 +335,7 @@ impl Swim {
         }
     }
 
-    /// Writes what changed among the known members, if that is due.
+    /// Writes pending changes of the known members, if that is due.
     fn write(&mut self, now: Now, out: Out<'_, '_>) {
         let Lower { env, members, history, .. } = &mut self.lower;
         history.write(now.mono, env.id(), members, out);
@@ -401,7 +401,7 @@ impl Machine for Swim {
     }
 
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
-        // The period first: if it is late, what ran out meanwhile has not (SA-32).
+        // The period first: if it is late, the other timers are postponed (SA-32).
         if self.prober.is_period_due(now.mono) {
             self.tick(now, out);
         }

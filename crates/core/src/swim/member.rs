@@ -1,4 +1,4 @@
-//! The record of one member: what everybody knows of it, and what only we do.
+//! The record of one member: its replicated state, and the measurements of this node.
 
 use core::cmp::Ordering;
 use std::net::SocketAddr;
@@ -13,9 +13,9 @@ use crate::id::Id;
 
 /// One member, as handlers see it (S-9, S-15). Small: a node holds one for every member of the group.
 ///
-/// What everybody knows of it is a product of two orders, and [`Member::merge`] takes the greater in each: its
-/// status, and its contents with the incarnation they were told in. So any two nodes that heard the same news
-/// hold the same, in whatever order it came.
+/// The replicated state is a product of two orders: the status, and the contents with their incarnation.
+/// [`Member::merge`] takes the greater in each. So two nodes with the same updates have the same state, in whatever
+/// order the updates came.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     id: [u8; 16],
@@ -23,9 +23,9 @@ pub struct Member {
     state: State,
     incarnation: Incarnation,
     contents_incarnation: Incarnation,
-    /// SA-7c: how far the incarnation is above the last that the node has proved to us.
+    /// SA-7c: how far the incarnation is above the last one that the node has proved to us.
     unproved: u8,
-    /// S-17: our period in which it last spoke to us.
+    /// S-17: our period in which its last packet arrived.
     seen: u32,
     /// S-18: our period in which we last pinged it.
     sent: u32,
@@ -33,13 +33,13 @@ pub struct Member {
     path: Option<Box<Path>>,
 }
 
-/// What few members have: more than one address, or metadata.
+/// Data that few members have: more than one address, or metadata.
 #[derive(Clone, Debug, PartialEq)]
 struct Rest {
     bytes: Box<[u8]>,
 }
 
-/// What is known of the way to a member we have measured.
+/// The measurements of the path to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Path {
     pub(super) rtt: Option<Rtt>,
@@ -47,7 +47,7 @@ pub(super) struct Path {
 }
 
 impl Member {
-    /// A member of which this much is known.
+    /// A member with this status and these contents.
     #[must_use]
     pub fn new(id: Id, status: Status, contents: Contents<'_>) -> Self {
         let mut member = Self {
@@ -66,7 +66,7 @@ impl Member {
         member
     }
 
-    /// Takes news in; whether anything changed. The join of the semilattice (SA-3a).
+    /// Merges an update; returns whether anything changed. The join of the semilattice (SA-3a).
     pub fn merge(&mut self, status: Status, contents: Option<Contents<'_>>) -> bool {
         let news = self.status().accepts(status);
         if news {
@@ -76,26 +76,26 @@ impl Member {
         news || told
     }
 
-    /// Whether this news would change anything.
+    /// Whether this update would change anything.
     #[must_use]
     pub fn is_news(&self, status: Status, contents: Option<Contents<'_>>) -> bool {
         self.status().accepts(status)
             || contents.is_some_and(|contents| self.is_told_better(status.incarnation, contents))
     }
 
-    /// Its hash in the comparison of tables; nothing, if it does not live.
+    /// Its hash in the table comparison; 0 if it is not live.
     #[must_use]
     pub(super) fn hash(&self) -> u64 {
         if self.state.is_live() { member_hash(self.id(), self.incarnation, self.contents()) } else { 0 }
     }
 
-    /// Who it is.
+    /// Its id.
     #[must_use]
     pub const fn id(&self) -> Id {
         Id::from_bytes(self.id)
     }
 
-    /// What is known of its life.
+    /// Its incarnation and state.
     #[must_use]
     pub const fn status(&self) -> Status {
         Status::new(self.incarnation, self.state)
@@ -113,7 +113,7 @@ impl Member {
         self.incarnation
     }
 
-    /// The incarnation in which it described itself as it is known here.
+    /// The incarnation of its contents.
     #[must_use]
     pub const fn contents_incarnation(&self) -> Incarnation {
         self.contents_incarnation
@@ -131,7 +131,7 @@ impl Member {
         self.addr.socket()
     }
 
-    /// The last of our periods in which it spoke to us (S-17, S-24).
+    /// The last of our periods in which a packet of it arrived (S-17, S-24).
     #[must_use]
     pub const fn last_seen(&self) -> u32 {
         self.seen
@@ -149,20 +149,20 @@ impl Member {
         self.path.as_ref().and_then(|path| path.rtt)
     }
 
-    /// Where it is, if it ever told.
+    /// Its network coordinate, if it ever sent one.
     #[must_use]
     pub fn coordinate(&self) -> Option<Coordinate> {
         self.path.as_ref().and_then(|path| path.coordinate)
     }
 
-    /// SA-7c: whether others may be believed this number without proof.
+    /// SA-7c: whether this incarnation is accepted from other nodes without proof.
     pub(super) fn is_credible(&self, said: Incarnation) -> bool {
         let step = said.0.saturating_sub(self.incarnation.0);
         step.saturating_add(u32::from(self.unproved)) <= Incarnation::UNPROVED_MAX
     }
 
-    /// Whether this number is below the known one because a forger may have driven that: not below the last that the node
-    /// itself has proved, or further below than honest nodes differ.
+    /// Whether this incarnation is below the known one because that may be forged. It then is not below the last proved
+    /// one, or it differs more than those of honest nodes do.
     pub(super) fn is_above_proof(&self, said: Incarnation) -> bool {
         let behind = self.incarnation.0.checked_sub(said.0);
         behind.is_some_and(|behind| {
@@ -170,12 +170,12 @@ impl Member {
         })
     }
 
-    /// Whether only others named its incarnation.
+    /// Whether its incarnation comes from other nodes only.
     pub(super) const fn is_unproved(&self) -> bool {
         self.unproved > 0
     }
 
-    /// Notes how the incarnation came to be what it is: it was `before`, and is proved or not.
+    /// Notes that the incarnation was `before`, and whether the new one is proved.
     pub(super) fn note_proof(&mut self, before: Incarnation, is_proved: bool) {
         let step = self.incarnation.0.saturating_sub(before.0);
         let unproved = u32::from(self.unproved).saturating_add(step);
@@ -194,13 +194,13 @@ impl Member {
         self.path.get_or_insert_default()
     }
 
-    /// Sets the contents without further ado: of our own record, before anybody was told.
+    /// Sets the contents of our own record before they are first sent.
     pub(super) fn describe(&mut self, contents: Contents<'_>) {
         self.put(contents);
     }
 
-    /// Later contents win, and of two told in one incarnation the greater: arbitrary, but the same everywhere,
-    /// until the owner hears of it and raises its number.
+    /// Later contents win. Between two in one incarnation the greater wins: arbitrary, but the same on every node, until the
+    /// owner learns of it and raises its incarnation.
     fn merge_contents(&mut self, told: Incarnation, contents: Contents<'_>) -> bool {
         let better = self.is_told_better(told, contents);
         if better {

@@ -13,20 +13,20 @@ use crate::id::Id;
 pub struct Slot(u32);
 
 impl Slot {
-    /// The slot with this number.
+    /// The slot with this index.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Its index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Records per page: pages are allocated whole and never moved, so the table costs what it holds.
+/// Records per page. Pages are allocated whole and never moved, so the table needs little more memory than its records.
 const PAGE: usize = 64;
 
 /// All members, the local node and the recently dead among them.
@@ -34,7 +34,7 @@ const PAGE: usize = 64;
 pub struct Members {
     pages: Vec<Vec<Member>>,
     free: Vec<Slot>,
-    /// By id: the first bits of it, so that a search stays in one place of memory, and where the record is.
+    /// Sorted by id: the first bits of the id, so that a search stays within one array, and the slot of the record.
     index: Vec<(u32, Slot)>,
     tree: Tree,
     live: usize,
@@ -72,7 +72,7 @@ impl Members {
         Some(slot)
     }
 
-    /// Takes news of a member in; whether anything changed.
+    /// Merges an update of a member; returns whether anything changed.
     pub(super) fn merge(&mut self, slot: Slot, status: Status, contents: Option<Contents<'_>>) -> bool {
         if !self.get(slot).is_news(status, contents) {
             return false;
@@ -83,7 +83,7 @@ impl Members {
         true
     }
 
-    /// Sets what our own record says, before anybody was told.
+    /// Sets our own record before it is first sent.
     pub(super) fn describe(&mut self, slot: Slot, contents: Contents<'_>) {
         self.change(slot, |member| member.describe(contents));
     }
@@ -95,7 +95,7 @@ impl Members {
         let Ok(place) = self.search(id) else { return };
         self.index.remove(place);
         self.free.push(slot);
-        // What hangs on the record goes now; the record itself when the slot is used again.
+        // The heap data of the record is freed now, the record itself when the slot is used again.
         let gone = Status { state: State::Dead, ..status };
         self.change(slot, |member| *member = Member::new(id, gone, Contents::from_parts(addr, &[])));
     }
@@ -104,13 +104,13 @@ impl Members {
         &mut self.pages[slot.index() / PAGE][slot.index() % PAGE]
     }
 
-    /// Where a member is.
+    /// The slot of a member.
     #[must_use]
     pub fn find(&self, id: Id) -> Option<Slot> {
         self.search(id).ok().map(|place| self.index[place].1)
     }
 
-    /// The record at a place.
+    /// The record in a slot.
     #[must_use]
     pub fn get(&self, slot: Slot) -> &Member {
         &self.pages[slot.index() / PAGE][slot.index() % PAGE]
@@ -163,7 +163,7 @@ impl Members {
         until - from
     }
 
-    /// The hash of what lives in a range.
+    /// The hash of the live members in a range.
     pub(super) fn hash(&self, range: Range) -> u64 {
         self.tree.hash(range).unwrap_or_else(|| {
             let live = self.range(range).filter(|(_, member)| member.state().is_live());
@@ -191,9 +191,8 @@ impl Members {
         (from, until)
     }
 
-    /// Where in the index an id is, or would be. Ids are spread evenly, so where one is can be guessed from its first
-    /// bits, and every miss says how far off the guess was; ids that somebody has chosen to lie close together cost a
-    /// binary search.
+    /// The place of an id in the index, or where it would be inserted. Ids are spread evenly, so the first bits give a
+    /// good guess, and every miss gives a better one. Ids that were chosen to lie close together cost a binary search.
     fn search(&self, id: Id) -> Result<usize, usize> {
         let (wanted, len) = (prefix(id), self.index.len());
         let (mut low, mut high) = (0, len);
@@ -234,7 +233,7 @@ impl Members {
         Slot::new((page * PAGE + self.pages[page].len() - 1) as u32)
     }
 
-    /// Changes a record, and keeps count and hashes.
+    /// Changes a record, and updates count and hashes.
     fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Member)) {
         let member = self.at_mut(slot);
         let (id, was_live, before) = (member.id(), member.state().is_live(), member.hash());
@@ -256,10 +255,10 @@ impl Members {
     }
 }
 
-/// How often a place is guessed before it is searched for in halves.
+/// How many guesses precede the binary search.
 const GUESSES: usize = 6;
 
-/// How many of `len` ids that are spread evenly lie within a distance, in first bits.
+/// How many of `len` evenly spread ids lie within a distance, in first bits.
 const fn ahead(distance: u32, len: usize) -> usize {
     ((distance as u64 * len as u64) >> 32) as usize
 }
@@ -269,7 +268,7 @@ const fn prefix(id: Id) -> u32 {
     (id.number() >> 96) as u32
 }
 
-/// Grows by an eighth instead of doubling: a table of members shall not cost twice what it holds.
+/// Grows by an eighth instead of doubling, so that a table of members does not take twice its memory.
 pub(super) fn grow<T>(vec: &mut Vec<T>) {
     if vec.len() == vec.capacity() {
         vec.reserve_exact(vec.len() / 8 + 8);

@@ -1,4 +1,4 @@
-//! What nodes say to each other.
+//! The messages of the protocol.
 
 use super::contents::Contents;
 use super::sequence::Sequence;
@@ -9,22 +9,22 @@ use super::wire::{Hashes, Ids, Summaries};
 use crate::id::Id;
 use crate::time::Wall;
 
-/// Who says it, and the number it has there (S-67, S-77).
+/// The originator of a message and its sequence number there (S-67, S-77).
 ///
-/// Of a update (Join, Alive, Suspect, Dead, User) that is who first said it, however often it was passed on; of
-/// everything else it is who sent the packet (SA-15).
+/// For an update (Join, Alive, Suspect, Dead, User) it names the originator, however often the update was forwarded.
+/// For all other messages it names the sender of the packet (SA-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who.
+    /// The originator.
     pub from: Id,
-    /// Which of its messages; an answer has the number of the question (SA-17).
+    /// Its sequence number; an answer has that of the question (SA-17).
     pub sequence: Sequence,
 }
 
 /// A node as it describes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeView<'a> {
-    /// Who it is.
+    /// Its id.
     pub id: Id,
     /// Its addresses and metadata.
     pub contents: Contents<'a>,
@@ -33,56 +33,56 @@ pub struct NodeView<'a> {
 /// One message. Several travel in a packet (S-84).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Message<'a> {
-    /// Are you there? Answered with an `Ack`.
+    /// Requests an `Ack`.
     Ping {
-        /// Who asks.
+        /// The prober.
         header: Header,
-        /// Who is asked; the id 0 is whoever lives at the address.
+        /// The probed node; the id 0 is any node at the address.
         to: Id,
-        /// The asker's clock, to inform (SA-23).
+        /// The prober's clock, for information (SA-23).
         local_time: Wall,
-        /// Whether the answer is to tell where the node is.
+        /// Whether the answer is to carry a coordinate.
         wants_coordinate: bool,
-        /// Whether the answer is to have the node's own `Alive` behind its `Ack`: the sequence is then a nonce, and proves
-        /// who says it and where (SA-58a).
+        /// Whether the node's own `Alive` is to follow its `Ack`. The sequence is then a nonce, which proves id and
+        /// address (SA-58a).
         wants_alive: bool,
     },
-    /// I am. Answers the `Ping` with the same sequence.
+    /// Answers the `Ping` with the same sequence.
     Ack {
-        /// Who answers.
+        /// The probed node.
         header: Header,
-        /// The answerer's clock, to inform.
+        /// Its clock, for information.
         local_time: Wall,
-        /// The answerer does not know the asker and would like its `Alive`.
+        /// Whether it does not know the prober and requests its `Alive`.
         introduce: bool,
-        /// Where the answerer is, if that was asked.
+        /// Its coordinate, if that was requested.
         coordinate: Option<Coordinate>,
     },
-    /// Please ping `target` for me. Answered with an `IndirectAck` if it answers.
+    /// Asks a proxy to ping `target`. Answered with an `IndirectAck` if the target answers.
     IndirectPing {
-        /// Who asks.
+        /// The requester.
         header: Header,
-        /// Who is asked.
+        /// The proxy.
         to: Id,
-        /// Who is to be pinged.
+        /// The node to ping.
         target: Id,
-        /// Whether an `IndirectNack` is wanted if it does not answer.
+        /// Whether the proxy sends an `IndirectNack` if the target does not answer.
         wants_nack: bool,
-        /// Where the target may be reached, if the proxy does not know it.
+        /// The addresses of the target, if the proxy does not know it.
         contents: Contents<'a>,
     },
-    /// The target of your `IndirectPing` answered.
+    /// The target of an `IndirectPing` answered.
     IndirectAck {
         /// The proxy.
         header: Header,
     },
-    /// The target of your `IndirectPing` has not answered so far, but I am there: so it is not your line that is
-    /// broken (Lifeguard).
+    /// The target of an `IndirectPing` has not answered so far. The proxy is reachable, so the requester's own link
+    /// works (Lifeguard).
     IndirectNack {
         /// The proxy.
         header: Header,
     },
-    /// I am new here, tell me who you are. Otherwise as `Alive`.
+    /// As `Alive`, from a new node that requests the `Alive` and the table of the receiver.
     Join {
         /// The new node.
         header: Header,
@@ -91,7 +91,7 @@ pub enum Message<'a> {
         /// Its incarnation.
         incarnation: Incarnation,
     },
-    /// This node lives and is so.
+    /// A node is alive and describes itself.
     Alive {
         /// The node itself.
         header: Header,
@@ -102,68 +102,68 @@ pub enum Message<'a> {
     },
     /// A probe of this node failed.
     Suspect {
-        /// Whose probe.
+        /// The node whose probe failed.
         header: Header,
         /// Which node.
         id: Id,
         /// The incarnation that is suspected.
         incarnation: Incarnation,
     },
-    /// Nobody disputed the suspicion in time. From the node itself, it is a goodbye (SA-12).
+    /// A suspicion was not refuted in time. From the node itself, it means that the node leaves (SA-12).
     Dead {
-        /// Who says so.
+        /// The node that declares it.
         header: Header,
         /// Which node.
         id: Id,
         /// The incarnation that is over.
         incarnation: Incarnation,
     },
-    /// Something the application wants everybody to know.
+    /// A message of the application for all members.
     User {
-        /// Whose application, and its number there.
+        /// The originator, and the sequence number there.
         header: Header,
         /// The same node (SA-24).
         id: Id,
-        /// What.
+        /// The content.
         data: &'a [u8],
     },
-    /// What I know of the members in this range adds up to this: one hash of all of it, or one for each sixteenth.
+    /// Hashes of the records in this range: one of all of them, or one for each sixteenth.
     Digest {
-        /// Who compares.
+        /// The node that compares.
         header: Header,
-        /// Which members.
+        /// The range of ids.
         range: Range,
         /// The hashes.
         hashes: Hashes<'a>,
     },
-    /// These are the members I know in this range, and what I know of each.
+    /// The members that the sender knows in this range, and the state of each.
     Summary {
-        /// Who compares.
+        /// The node that compares.
         header: Header,
-        /// Which members.
+        /// The range of ids.
         range: Range,
-        /// Who, incarnation, state, and what they tell of themselves in 32 bits.
+        /// Id, incarnation, state, and a fingerprint of the contents in 32 bits.
         entries: Summaries<'a>,
     },
-    /// Please tell me all about these.
+    /// Requests the full records of these members.
     Want {
-        /// Who asks.
+        /// The requester.
         header: Header,
-        /// About whom.
+        /// The members.
         ids: Ids<'a>,
     },
-    /// Of a kind that is not known here: for a handler of the application (S-63).
+    /// A message of an unknown kind: for a handler of the application (S-63).
     Other {
-        /// Who sent it.
+        /// The sender.
         header: Header,
         /// Its kind.
         kind: u8,
         /// The rest of it.
         body: &'a [u8],
     },
-    /// Bytes that mean nothing: they make a question long enough for its answer (SA-61).
+    /// Bytes without meaning: they make a question long enough for its answer (SA-61).
     Padding {
-        /// Who sent it.
+        /// The sender.
         header: Header,
         /// How many.
         bytes: u16,
@@ -171,7 +171,7 @@ pub enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// Who says it.
+    /// Its header.
     #[must_use]
     pub const fn header(&self) -> Header {
         match self {
@@ -193,7 +193,7 @@ impl Message<'_> {
         }
     }
 
-    /// The node a update is about.
+    /// The node that an update is about.
     #[must_use]
     pub const fn subject(&self) -> Option<Id> {
         match self {
@@ -203,7 +203,7 @@ impl Message<'_> {
         }
     }
 
-    /// What a update says of its subject.
+    /// The state that an update claims for its subject.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         match self {

@@ -1,28 +1,28 @@
 //! SWIM: failure detection and membership, as go-swim designs it.
 //!
-//! Every node knows every other. In each protocol period it pings one of them. If no Ack comes, it asks some others to
-//! ping that node (indirect probe). If that fails too, the node becomes suspect. A suspect that does not refute within
-//! the suspicion timeout becomes dead. Updates about members are piggybacked on pings and Acks. `docs/spec/swim.md` has
-//! the clauses, numbered S-n, and the decisions SA-n.
+//! Every node knows every other. In each protocol period it pings one of them. If no Ack comes, it sends an
+//! `IndirectPing` for that node to some proxies. If that fails too, the node becomes suspect. A suspect that does not
+//! refute within the suspicion timeout becomes dead. Updates about members are piggybacked on pings and Acks.
+//! `docs/spec/swim.md` has the clauses, numbered S-n, and the decisions SA-n.
 //!
 //! # The files
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `mod.rs` | this page, and the public types |
-//! | `config.rs`, `preset.rs` | what can be set, and five sets of it |
-//! | `message.rs`, `contents.rs`, `tags.rs` | what the messages mean, and what a node tells of itself |
-//! | `wire.rs`, `addr.rs` | their bytes |
+//! | `config.rs`, `preset.rs` | the settings, and five presets of them |
+//! | `message.rs`, `contents.rs`, `tags.rs` | the messages; the addresses, name and tags that a node publishes about itself |
+//! | `wire.rs`, `addr.rs` | the bytes of packets and addresses |
 //! | `machine.rs`, `dispatch.rs`, `commands.rs` | the [`Machine`] implementation: every input goes to its part |
-//! | `lower.rs`, `env.rs` | what the upper parts may call, in one bundle; identity, settings, counters |
+//! | `lower.rs`, `env.rs` | the parts that upper parts may call, in one bundle; identity, settings, counters |
 //! | `prober.rs` | upper part: periods, probes, proxies, round trips |
-//! | `membership` | upper part: what is believed about members and about ourselves |
-//! | `joining.rs` | upper part: joins of this node and of others, tables on their way, retries |
+//! | `membership` | upper part: the states of members and of this node |
+//! | `joining.rs` | upper part: joins of this node and of others, table transfers, retries of past members |
 //! | `sync.rs`, `user_messages.rs` | upper parts: comparison of tables; user messages |
-//! | `suspicions.rs`, `verifier.rs`, `history.rs`, `dissemination.rs` | lower parts: suspicions, proof of an address by a nonce, the past, gossip timing |
-//! | `status.rs`, `member.rs`, `members.rs`, `tree.rs`, `records.rs` | what is known of members, and what is told of one |
+//! | `suspicions.rs`, `verifier.rs`, `history.rs`, `dissemination.rs` | lower parts: suspicions, proof of an address by a nonce, past members, gossip timing |
+//! | `status.rs`, `member.rs`, `members.rs`, `tree.rs`, `records.rs` | the table of members; the messages that describe a member to another node |
 //! | `sorter.rs`, `shuffle.rs`, `buckets.rs`, `selection.rs` | choice of the probe target |
-//! | `queue.rs`, `gossip.rs`, `packets.rs`, `packet.rs` | what to tell, and the packets that carry it; a packet that came in |
+//! | `queue.rs`, `gossip.rs`, `packets.rs`, `packet.rs` | the broadcast queue, outgoing packets, and an incoming packet |
 //! | `probes.rs`, `health.rs`, `tombstones.rs`, `join_targets.rs`, `snapshot.rs` | state with timers or limits |
 //! | `api.rs`, `user_event.rs` | commands, replies, events and counters; the content of a user event |
 //! | `rtt.rs`, `vivaldi.rs`, `scaling.rs`, `sequence.rs` | arithmetic |
@@ -32,12 +32,12 @@
 //!
 //! | message | what it does |
 //! |---|---|
-//! | `Ping` | gets an `Ack`, and the suspicion or death of its sender that this node knows |
-//! | `Ack` | answers a probe of this period, or a ping for somebody else, who then gets an `IndirectAck` |
-//! | `IndirectPing` | makes us ping the target |
+//! | `Ping` | gets an `Ack`; if this node holds its sender suspect or dead, also a `Suspect` or `Dead` |
+//! | `Ack` | answers a probe of this period, or a ping for a requester, which then gets an `IndirectAck` |
+//! | `IndirectPing` | makes this node ping the target |
 //! | `IndirectAck` | answers a probe of this period |
-//! | `IndirectNack` | shows that the proxy is there, though the target is not |
-//! | `Join` | as `Alive`; and the one it was sent to answers with its own and its table |
+//! | `IndirectNack` | shows that the proxy is reachable although the target is not |
+//! | `Join` | as `Alive`; the node that it was sent to also answers with its own `Alive` and its table |
 //! | `Alive` | is applied if it is newer; a wrong one about this node is refuted |
 //! | `Suspect` | is applied if it is newer, and starts the suspicion timeout; about this node it is refuted |
 //! | `Dead` | is applied if it is newer; from the node itself it means that it left; about this node it is refuted |
@@ -78,10 +78,10 @@
 //!
 //! # Where we differ from the document
 //!
-//! Where it is silent or contradicts itself, the decisions SA-n say what we do. The presets `lan`, `wan` and `local`
-//! add Lifeguard, timeouts that follow the measured round-trip time, and a share of each packet for user messages. They
-//! also add gossip between pings, permanent retries of past members, anti-entropy and network coordinates. Each is a
-//! setting of its own. `go_swim` has none of them, and `original_swim` is the paper.
+//! The decisions SA-n cover the points where the document is silent or contradicts itself. The presets `lan`, `wan` and
+//! `local` add Lifeguard, timeouts that follow the measured round-trip time, and a share of each packet for user
+//! messages. They also add gossip between pings, permanent retries of past members, anti-entropy and network
+//! coordinates. Each is a setting of its own. `go_swim` has none of them, and `original_swim` is the paper.
 
 mod addr;
 mod api;

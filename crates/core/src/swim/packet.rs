@@ -1,4 +1,4 @@
-//! A packet that came in: its sender, its source address, and what both have proved.
+//! An incoming packet: its sender, its source address, and the proof of both.
 
 use core::cell::Cell;
 use std::net::SocketAddr;
@@ -7,21 +7,21 @@ use super::members::{Members, Slot};
 use super::sequence::Sequence;
 use crate::id::Id;
 
-/// An answer may be so many times as long as the question, until the asker's address is proved (SA-61).
+/// An answer may be this many times as long as the question, until the requester's address is proved (SA-61).
 pub(super) const ANSWER_FACTOR: usize = 3;
 
-/// Where a message came from: the node that sent the packet, and its address (SA-22).
+/// The origin of a message: the node that sent the packet, and its address (SA-22).
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) addr: SocketAddr,
     pub(super) sender: Id,
-    /// The sender, if it was a member when the packet came. Nobody is forgotten while a packet is read.
+    /// The sender, if it was a member when the packet came. No member is forgotten while a packet is handled.
     slot: Option<Slot>,
     /// The number of an Ack in it.
     pub(super) acked: Option<Sequence>,
-    /// Where the sender got a nonce of ours that this packet answers.
+    /// The address to which a nonce was sent that this packet answers.
     pub(super) proved: Option<SocketAddr>,
-    /// How many bytes may still be sent in answer to whoever has proved nothing (SA-61).
+    /// How many bytes may still be sent in answer, without proof of the address (SA-61).
     credit: Cell<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Packet {
         self.slot
     }
 
-    /// Whether an answer of so many bytes may be sent; they are then counted.
+    /// Whether an answer of this many bytes may be sent; if so, they are counted.
     pub(super) fn affords(&self, bytes: usize) -> bool {
         let left = self.credit.get().checked_sub(bytes);
         self.credit.set(left.unwrap_or(self.credit.get()));

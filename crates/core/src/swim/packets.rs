@@ -1,4 +1,4 @@
-//! Packets on their way out: what is to be said to one node, and behind it what everybody is to hear.
+//! Outgoing packets: messages for one node, followed by updates for all.
 
 use std::net::SocketAddr;
 
@@ -11,14 +11,14 @@ use super::wire::{HEAD_BYTES, Head, Ring, encode, size};
 use crate::outbox::Outbox;
 use crate::tag::RequestId;
 
-/// The packets of one node, and the updates that ride on them.
+/// The packets of one node, and the updates that are piggybacked on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packets {
     head: Head,
     gossip: Gossip,
     packet_bytes_max: usize,
     retransmit_mult: u32,
-    /// Who waits for a update that has now been handed on.
+    /// The commands whose update has now been sent.
     handed: Vec<RequestId>,
     /// The updates of the packet being written.
     scratch: Vec<u8>,
@@ -73,8 +73,8 @@ impl Packets {
         self.count(HEAD_BYTES + total + self.scratch.len());
     }
 
-    /// Sends messages to somebody who is not, or not yet, a member: without updates, in as many packets as it
-    /// takes, but at most `packets_max`. How many messages were sent.
+    /// Sends messages to a node that is not a member, without updates, in at most `packets_max` packets. Returns how
+    /// many messages were sent.
     pub(super) fn send_all<'m>(
         &mut self,
         to: SocketAddr,
@@ -97,7 +97,7 @@ impl Packets {
             self.count(written);
             packets += 1;
             if written <= HEAD_BYTES {
-                break; // A message that fits no packet: it is not ours to send.
+                break; // A message that fits no packet cannot be sent.
             }
         }
         sent
@@ -109,7 +109,7 @@ impl Packets {
         self.packet_bytes_max - HEAD_BYTES - 23
     }
 
-    /// Takes the requests whose update was handed on since this was last asked.
+    /// Takes the commands whose update was sent since the last call.
     pub(super) fn take_handed(&mut self) -> Vec<RequestId> {
         core::mem::take(&mut self.handed)
     }
@@ -126,7 +126,7 @@ impl Packets {
         &self.gossip
     }
 
-    /// The ring of all packets.
+    /// The ring that all packets name.
     pub(super) const fn ring(&self) -> Ring {
         self.head.ring
     }

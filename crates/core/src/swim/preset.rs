@@ -1,4 +1,4 @@
-//! Settings that go together, by name.
+//! Presets: settings that go together, by name.
 
 use core::fmt;
 use core::str::FromStr;
@@ -16,14 +16,14 @@ use super::sorter::NodeSorter;
 pub enum Preset {
     /// The failure detector of the SWIM paper with its suspicion, and nothing else.
     OriginalSwim,
-    /// The document as it stands, with the decisions of `docs/spec/swim.md`.
+    /// The document, with the decisions of `docs/spec/swim.md`.
     GoSwim,
-    /// One site, everything on: the default.
+    /// One site, all extras on: the default.
     #[default]
     Lan,
-    /// Many sites: slower and more patient.
+    /// Many sites: longer intervals and timeouts.
     Wan,
-    /// One machine: faster.
+    /// One machine: shorter intervals.
     Local,
 }
 
@@ -82,7 +82,7 @@ impl Preset {
         }
     }
 
-    /// Whether members outlive their membership: kept on disk, and asked again when gone.
+    /// Whether past members are remembered: stored on disk, and probed again.
     pub(super) const fn remembers(self) -> bool {
         matches!(self, Self::Lan | Self::Wan | Self::Local)
     }

@@ -1,7 +1,7 @@
 //! The prober: one or more members per period, directly and through proxies, and pings for others (S-R2 … S-R4).
 //!
-//! It owns the clock of periods, the probes under way, the local health, and our network coordinate. It reports members
-//! that nobody reached by return values; `Membership` suspects them.
+//! It owns the clock of periods, the probes under way, the local health and our network coordinate. It returns the
+//! members whose probes failed; `Membership` suspects them.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -24,21 +24,21 @@ use crate::time::{Instant, micros};
 /// The most suspects of others that are probed in one period.
 const CONFIRMED_MAX: usize = 8;
 
-/// In so many periods at most one accusation counts for the local health.
+/// Within this many periods at most one accusation counts for the local health.
 const ACCUSED_PERIODS: u32 = 1;
 
-/// All that one node probes.
+/// The probes of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Prober {
     probes: Probes,
     relays: Relays,
     health: Health,
     coordinate: Coordinate,
-    /// When the next ping asks for a coordinate.
+    /// When the next ping requests a coordinate.
     coordinate_at: Instant,
-    /// Whom the last round trip was measured to, until somebody takes it.
+    /// The member of the last measured round trip, until `take_measured` takes it.
     measured: Option<Id>,
-    /// Suspects of others that are probed in the next period as well, at most [`CONFIRMED_MAX`].
+    /// Suspects of other nodes that are probed in the next period as well, at most [`CONFIRMED_MAX`].
     confirming: Vec<Slot>,
     /// The period in which an accusation last counted as a sign of slowness.
     accused_in: Option<u32>,
@@ -62,7 +62,7 @@ impl Prober {
         }
     }
 
-    /// Times the first period.
+    /// Sets the first period.
     pub(super) fn begin(&mut self, cx: &mut Cx<'_, '_>) {
         self.next_period = None;
         self.next_period = Some(self.first_period(cx));
@@ -75,7 +75,7 @@ impl Prober {
         self.probes.take();
     }
 
-    /// Ends a period, and returns the members that nobody reached in it.
+    /// Ends a period, and returns the members whose probes failed.
     pub(super) fn end_period(&mut self, cx: &mut Cx<'_, '_>) -> Vec<Slot> {
         let now = cx.now.mono;
         let lateness = now.since(self.next_period.unwrap_or(now));
@@ -98,7 +98,7 @@ impl Prober {
         failed.iter().filter_map(|probe| self.on_silence(cx, probe, is_excused)).collect()
     }
 
-    /// Begins a period: its probes.
+    /// Begins a period, and sends its probes.
     pub(super) fn begin_period(&mut self, cx: &mut Cx<'_, '_>) {
         let (now, due) = (cx.now.mono, self.next_period.unwrap_or(cx.now.mono));
         sort_if_needed(cx.lower);
@@ -121,14 +121,14 @@ impl Prober {
         self.probe(cx, slot, Some(until));
     }
 
-    /// Probes a suspect of others in the next period, to share the suspicion or to end it (SA-31b).
+    /// Probes a suspect of another node in the next period, to confirm the suspicion or to end it (SA-31b).
     pub(super) fn confirm(&mut self, slot: Slot) {
         if self.confirming.len() < CONFIRMED_MAX && !self.confirming.contains(&slot) {
             self.confirming.push(slot);
         }
     }
 
-    /// Asks proxies for the probes that were not answered in the time for direct answers.
+    /// Asks proxies about members that sent no direct Ack in time.
     pub(super) fn continue_probes(&mut self, cx: &mut Cx<'_, '_>) {
         while let Some(probe) = self.probes.pop_indirect(cx.now.mono) {
             self.probe_indirectly(cx, &probe);
@@ -140,7 +140,7 @@ impl Prober {
         self.probes.pop_last(now)
     }
 
-    /// Says no to requesters whose target has not answered so far, and forgets what is over.
+    /// Sends a nack to requesters whose target has not answered so far, and drops expired relays.
     pub(super) fn expire_relays(&mut self, cx: &mut Cx<'_, '_>) {
         while let Some(relay) = self.relays.pop_due(cx.now.mono) {
             if relay.nack {
@@ -150,8 +150,8 @@ impl Prober {
         }
     }
 
-    /// An accusation of this node is a sign that it is slow itself, once in [`ACCUSED_PERIODS`]: forged ones must not
-    /// lengthen its periods.
+    /// Counts an accusation of this node as a sign that it is slow. At most one counts in [`ACCUSED_PERIODS`], so that
+    /// forged ones do not lengthen its periods.
     pub(super) fn on_accused(&mut self, period: u32) {
         if self.accused_in.is_none_or(|last| period.wrapping_sub(last) >= ACCUSED_PERIODS) {
             self.accused_in = Some(period);
@@ -159,7 +159,7 @@ impl Prober {
         }
     }
 
-    /// A member answered a probe, or a ping that was sent for another node. Returns its slot if it answered a probe: the
+    /// Handles an Ack, of a probe or of a ping that was sent as a proxy. Returns the slot of a probed member: the
     /// packet then proves its address.
     pub(super) fn on_ack(&mut self, cx: &mut Cx<'_, '_>, from: Id, header: Header) -> Option<Answered> {
         if let Some(relay) = self.relays.answer(header.sequence, from) {
@@ -179,12 +179,12 @@ impl Prober {
         if cx.lower.members.find(from) != Some(slot) {
             return None;
         }
-        // Once several addresses were tried it is not known which of them the answer came by.
+        // After several addresses were tried, it is unknown which of them was answered.
         let is_plain = !was_indirect || cx.lower.members.get(slot).contents().addrs().nth(1).is_none();
         Some(Answered { slot, rtt: is_plain.then_some(rtt) })
     }
 
-    /// The way to a member and back took so long.
+    /// Takes a measured round trip.
     pub(super) fn measure(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -207,7 +207,7 @@ impl Prober {
         }
     }
 
-    /// Pings a node for another one (S-70).
+    /// Pings a node as a proxy (S-70).
     pub(super) fn on_indirect_ping(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -222,7 +222,7 @@ impl Prober {
             return;
         }
         cx.count().relays += 1;
-        // SA-28: where we know it to be, not where the requester says.
+        // SA-28: to the address that this node knows, not to the one that the requester names.
         let known = cx.lower.members.member(target.id).map(Member::addr);
         let addr = known.unwrap_or_else(|| target.contents.addr().socket());
         let own = cx.lower.env.nonce();
@@ -233,7 +233,7 @@ impl Prober {
             wants_coordinate: false,
             wants_alive: false,
         };
-        // The address of a target that this node does not know is one that anybody could name.
+        // Any node could name the address of a target that this node does not know.
         cx.answer(addr, known.is_some(), ping);
         let settings = cx.lower.env.settings();
         let (interval, timeout) = (settings.probe_interval, settings.probe_timeout);
@@ -244,12 +244,12 @@ impl Prober {
         self.relays.add(own, relay, first);
     }
 
-    /// A proxy says that the target answered.
+    /// Handles the report of a proxy that the target answered.
     pub(super) fn on_indirect_ack(&mut self, cx: &mut Cx<'_, '_>, header: Header) {
         let asked = |proxies: &[(Id, Option<bool>)]| proxies.iter().any(|(id, _)| *id == header.from);
         match self.probes.find(header.sequence).filter(|probe| asked(&probe.proxies)) {
             Some(probe) => {
-                // The last probe of a suspicion needs more than one proxy's word.
+                // The last probe of a suspicion needs more than one proxy.
                 probe.answered |= probe.until.is_none();
                 probe.said_by_proxy(header.from, true);
                 cx.count().indirect_answers += 1;
@@ -258,15 +258,15 @@ impl Prober {
         }
     }
 
-    /// A proxy says that the target has not answered so far. Once all of them say so the probe is over before its period
-    /// is (SA-31c). Returns the member if it is to be suspected.
+    /// Handles the report of a proxy that the target has not answered so far. Once all proxies report so, the probe
+    /// ends before its period does (SA-31c). Returns the member if it is to be suspected.
     pub(super) fn on_indirect_nack(&mut self, cx: &mut Cx<'_, '_>, header: Header) -> Option<Slot> {
         self.probes.find(header.sequence)?.said_by_proxy(header.from, false);
         let probe = self.probes.take_denied(header.sequence)?;
         self.on_silence(cx, &probe, false)
     }
 
-    /// Whom the last round trip was measured to, unless that was asked before.
+    /// The member of the last measured round trip, unless it was taken already.
     pub(super) const fn take_measured(&mut self) -> Option<Id> {
         self.measured.take()
     }
@@ -301,7 +301,8 @@ impl Prober {
         &self.probes
     }
 
-    /// When periods begin after an interruption: nodes that start together do not tick together, unless told to.
+    /// When the next period begins, at the start or after an interruption. Nodes that start together draw different
+    /// offsets; aligned nodes begin at multiples of the interval.
     fn first_period(&self, cx: &mut Cx<'_, '_>) -> Instant {
         let (now, interval) = (cx.now.mono, self.interval(cx));
         if self.aligned {
@@ -315,7 +316,7 @@ impl Prober {
         }
     }
 
-    /// A probe needs help: others are asked, and other addresses tried.
+    /// Asks proxies, and tries the other addresses of the target.
     fn probe_indirectly(&mut self, cx: &mut Cx<'_, '_>, probe: &Probe) {
         let known = cx.lower.members.find(probe.id);
         let Some(slot) = known.filter(|slot| cx.lower.members.get(*slot).state().is_live()) else { return };
@@ -332,7 +333,7 @@ impl Prober {
             let ping = self.ping_message(cx, probe.sequence, probe.id);
             let said = cx.lower.held_against(slot).into_iter().chain([ping]);
             cx.lower.packets.send_all(addr, said, 1, cx.out);
-            // Others are asked only if somebody says that the suspect has refuted.
+            // Proxies are asked only if a node reported that the suspect has refuted.
             if cx.lower.suspicions.refutation(slot).is_none() {
                 return;
             }
@@ -353,7 +354,7 @@ impl Prober {
         }
     }
 
-    /// The length of a period, longer if we are not well.
+    /// The length of a period; it grows with the local health score.
     fn interval(&self, cx: &Cx<'_, '_>) -> Duration {
         cx.lower.env.settings().probe_interval * self.health.factor()
     }
@@ -367,7 +368,7 @@ impl Prober {
         let sequence = cx.lower.env.nonce();
         let ping = self.ping_message(cx, sequence, id);
         cx.count().probes += u64::from(until.is_none());
-        // SA-20: a suspect learns first of all that it is suspected.
+        // SA-20: a suspect first learns that it is suspected.
         let is_told = until.is_some() || (cx.lower.env.settings().buddy && state == State::Suspect);
         let held = cx.lower.held_against(slot).filter(|_| is_told);
         let said: Vec<Message<'_>> = held.into_iter().chain([ping]).collect();
@@ -405,7 +406,7 @@ impl Prober {
         Message::Ping { header, to, local_time: cx.now.wall, wants_coordinate, wants_alive }
     }
 
-    /// The time for a direct answer: as configured, or as the path has shown, and longer if we are not well.
+    /// The time for a direct Ack: configured or measured, and multiplied by the local health.
     fn timeout(&self, cx: &Cx<'_, '_>, slot: Slot) -> Duration {
         let settings = cx.lower.env.settings();
         let configured = settings.probe_timeout;
@@ -417,7 +418,7 @@ impl Prober {
         base * self.health.factor()
     }
 
-    /// Nobody answered before the period was over (S-R4). Returns the member if it is to be suspected.
+    /// Handles a probe that got no answer within its period (S-R4). Returns the member if it is to be suspected.
     fn on_silence(&mut self, cx: &mut Cx<'_, '_>, probe: &Probe, is_excused: bool) -> Option<Slot> {
         cx.count().probes_failed += 1;
         if is_excused {
@@ -435,11 +436,11 @@ impl Prober {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answered {
     pub(super) slot: Slot,
-    /// How long the way there and back took, if that is known.
+    /// The round-trip time, if it is known.
     pub(super) rtt: Option<Duration>,
 }
 
-/// Who is asked for help: distinct, alive, neither we nor the target (SA-27).
+/// Chooses the proxies: distinct and alive, neither this node nor the target (SA-27).
 fn proxies(lower: &mut Lower, target: Slot) -> Vec<Slot> {
     let Lower { env, members, selection, .. } = lower;
     let wanted = env.settings().indirect_probes;

@@ -1,4 +1,4 @@
-//! Probes of the current period, and pings that we send for others.
+//! Probes of the current period, and pings sent as a proxy.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,36 +9,36 @@ use crate::common::Timers;
 use crate::id::Id;
 use crate::time::Instant;
 
-/// One member asked in this period.
+/// The probe of one member in this period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) sequence: Sequence,
     pub(super) target: Slot,
     pub(super) id: Id,
     pub(super) sent: Instant,
-    /// When others are asked for help; `None` once they were.
+    /// When proxies are asked; `None` once they were.
     pub(super) indirect_at: Option<Instant>,
-    /// The proxies, each with what it said in time: whether the target answered.
+    /// The proxies, each with its report if one came: whether the target answered.
     pub(super) proxies: Vec<(Id, Option<bool>)>,
     pub(super) answered: bool,
-    /// When it ends, if it is the last probe of a suspicion; others end with their period.
+    /// The end of the last probe of a suspicion; other probes end with their period.
     pub(super) until: Option<Instant>,
 }
 
 impl Probe {
-    /// What a proxy said.
+    /// Notes the report of a proxy.
     pub(super) fn said_by_proxy(&mut self, proxy: Id, answers: bool) {
         for (_, said) in self.proxies.iter_mut().filter(|(id, _)| *id == proxy) {
             *said = Some(answers);
         }
     }
 
-    /// Whether all proxies say that the target does not answer.
+    /// Whether all proxies report that the target does not answer.
     fn is_denied(&self) -> bool {
         !self.proxies.is_empty() && self.proxies.iter().all(|(_, said)| *said == Some(false))
     }
 
-    /// Whether at least as many proxies say that the target answers as that it does not.
+    /// Whether at least as many proxies report that the target answers as that it does not.
     pub(super) fn is_vouched_for(&self) -> bool {
         let count = |said: bool| self.proxies.iter().filter(|(_, answer)| *answer == Some(said)).count();
         count(true) > 0 && count(true) >= count(false)
@@ -61,7 +61,7 @@ impl Probes {
         self.under_way.iter_mut().find(|probe| probe.sequence == sequence)
     }
 
-    /// A probe that nobody answered in the time for direct answers.
+    /// A probe that got no direct Ack in time.
     pub(super) fn pop_indirect(&mut self, now: Instant) -> Option<Probe> {
         let due = |probe: &&mut Probe| !probe.answered && probe.indirect_at.is_some_and(|at| at <= now);
         let probe = self.under_way.iter_mut().find(due)?;
@@ -74,8 +74,8 @@ impl Probes {
         self.under_way.extract_if(.., |probe| probe.until.is_none()).collect()
     }
 
-    /// Takes the probe with this number if nobody answered it and all its proxies say that the target does not answer.
-    /// The last probe of a suspicion has its whole time.
+    /// Takes the probe with this number if it got no answer and all its proxies report that the target does not answer.
+    /// The last probe of a suspicion always runs until its end.
     pub(super) fn take_denied(&mut self, sequence: Sequence) -> Option<Probe> {
         let is_over = |probe: &Probe| {
             probe.sequence == sequence && !probe.answered && probe.until.is_none() && probe.is_denied()
@@ -91,12 +91,12 @@ impl Probes {
         Some(self.under_way.swap_remove(place))
     }
 
-    /// Drops all last probes, and tells whom they were of.
+    /// Drops all last probes, and returns their targets.
     pub(super) fn take_last(&mut self) -> Vec<Slot> {
         self.under_way.extract_if(.., |probe| probe.until.is_some()).map(|probe| probe.target).collect()
     }
 
-    /// When the next one needs proxies, or ends.
+    /// When the next probe needs proxies, or ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let indirect =
             self.under_way.iter().filter(|probe| !probe.answered).filter_map(|probe| probe.indirect_at);
@@ -104,24 +104,24 @@ impl Probes {
     }
 }
 
-/// A ping that we sent for somebody else.
+/// A ping sent as a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Relay {
     pub(super) requester: Id,
     pub(super) reply_to: SocketAddr,
-    /// Whether the requester is known to be there.
+    /// Whether the requester is known at its address.
     pub(super) is_known: bool,
-    /// The number of the request there.
+    /// The sequence number of the request.
     pub(super) sequence: Sequence,
     pub(super) target: Id,
-    /// When to say that no answer came so far.
+    /// Whether to send a nack when the target has not answered in time.
     pub(super) nack: bool,
     /// When to forget it.
     pub(super) until: Instant,
 }
 
-/// All pings for others under way. One more than `relays_max`, or than `PER_REQUESTER` of one requester, is refused:
-/// nobody makes us his weapon (SA-28).
+/// All pings sent as a proxy. One more than `relays_max`, or than `PER_REQUESTER` of one requester, is refused. So a
+/// node cannot be used to flood a target (SA-28).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Relays {
     by_sequence: BTreeMap<Sequence, Relay>,
@@ -142,7 +142,7 @@ impl Relays {
         }
     }
 
-    /// Whether one more of this requester would be taken.
+    /// Whether one more request of this requester is accepted.
     pub(super) fn has_room(&self, requester: Id) -> bool {
         self.by_sequence.len() < self.relays_max
             && self.requesters.get(&requester).is_none_or(|&count| count < PER_REQUESTER)
@@ -154,13 +154,13 @@ impl Relays {
         self.deadlines.set(own, first);
     }
 
-    /// The answer came: to whom it is to be passed on.
+    /// Takes the relay that an Ack answers.
     pub(super) fn answer(&mut self, own: Sequence, from: Id) -> Option<Relay> {
         self.by_sequence.get(&own).filter(|relay| relay.target == from)?;
         self.remove(own)
     }
 
-    /// Takes a relay whose time has come: to say no, if that was wanted; later, to be forgotten.
+    /// Takes a relay whose timer fired: first for its nack, if one is wanted; later to be dropped.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Relay> {
         let own = self.deadlines.pop_due(now)?;
         let relay = self.by_sequence.get_mut(&own)?;

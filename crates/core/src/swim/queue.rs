@@ -1,39 +1,39 @@
-//! What is to be told: broadcasts by priority, each at most so often (S-85 … S-98).
+//! The broadcast queue: broadcasts by priority, each with a transmit limit (S-85 … S-98).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something to be told to everybody.
+/// A message for all members.
 pub trait Broadcast {
-    /// What it is about. Two broadcasts with one subject do not wait beside each other.
+    /// The subject. The queue has at most one broadcast per subject.
     type Subject: Clone + Ord;
 
-    /// What it is about; `None` if it stands for itself, as a user message does.
+    /// The subject; `None` if it has none, as a user message.
     fn subject(&self) -> Option<Self::Subject>;
 
-    /// Whether this one, being new, makes the waiting `old` one of the same subject worthless (SA-46).
+    /// Whether this new broadcast replaces the queued `old` one of the same subject (SA-46).
     fn invalidates(&self, old: &Self) -> bool;
 
-    /// Its bytes in a packet, framing included (SA-48).
+    /// Its bytes in a packet, frame included (SA-48).
     fn size(&self) -> usize;
 }
 
-/// Why a broadcast is over (S-88). Each is over exactly once (SA-49).
+/// Why a broadcast has ended (S-88). Each ends exactly once (SA-49).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It was sent as often as it should be.
+    /// It was sent as often as its limit allows.
     Limit,
-    /// A newer one of the same subject took its place, or was there already.
+    /// A newer one of the same subject replaced it, or was queued already.
     Invalidated,
     /// The queue was emptied.
     Stopped,
 }
 
-/// What became of a push.
+/// The result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It waits.
+    /// It is queued.
     Queued,
-    /// Something newer about the same subject waits already.
+    /// A newer one of the same subject is queued already.
     Stale,
 }
 
@@ -52,9 +52,9 @@ struct Rank {
     number: u64,
 }
 
-/// The broadcasts that wait.
+/// The queued broadcasts.
 ///
-/// Choosing for a packet costs what is chosen and one step per number of transmissions, however many wait.
+/// Selecting for a packet costs the selected ones and one step per number of transmissions, however many are queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BroadcastQueue<B: Broadcast> {
     ranked: BTreeSet<Rank>,
@@ -83,9 +83,9 @@ impl<B: Broadcast> BroadcastQueue<B> {
         Self::default()
     }
 
-    /// Lets a broadcast wait. It takes the place of what it invalidates; if what waits is newer, it is over at once.
-    /// How many may wait is for the caller to say ([`BroadcastQueue::len`]): user broadcasts are limited, those of
-    /// the protocol are one per subject (SA-45).
+    /// Queues a broadcast. It replaces one that it invalidates. If the queued one is newer, the new one ends at once.
+    /// The caller limits the length ([`BroadcastQueue::len`]): user broadcasts are limited, those of the protocol are
+    /// one per subject (SA-45).
     pub fn push(&mut self, broadcast: B) -> Pushed {
         if let Some(old) = broadcast.subject().and_then(|subject| self.subjects.get(&subject).copied()) {
             if !self.waiting.get(&old).is_some_and(|waiting| broadcast.invalidates(&waiting.broadcast)) {
@@ -104,9 +104,9 @@ impl<B: Broadcast> BroadcastQueue<B> {
         Pushed::Queued
     }
 
-    /// Chooses broadcasts for a packet with `size` bytes left, each at most once, and hands them to `take` in
-    /// order of priority. What does not fit is skipped. What has then been sent `limit` times is over, and so is
-    /// what had been before (the group shrank).
+    /// Selects broadcasts for a packet with `size` bytes left, each at most once, and passes them to `take` in order of
+    /// priority. It skips those that do not fit. A broadcast ends once it was sent `limit` times, also if the limit
+    /// fell because the group shrank.
     pub fn select(&mut self, size: usize, limit: u32, mut take: impl FnMut(&B)) {
         let limit = limit.max(1);
         let mut left = size;
@@ -118,7 +118,7 @@ impl<B: Broadcast> BroadcastQueue<B> {
                 break;
             }
             if rank.size as usize > left {
-                // The rest of those sent equally often is no smaller: on to those sent more often.
+                // The rest of those sent equally often is no smaller: continue with those sent more often.
                 from = Rank { transmits: rank.transmits + 1, size: 0, number: 0 };
                 continue;
             }
@@ -134,7 +134,7 @@ impl<B: Broadcast> BroadcastQueue<B> {
         }
     }
 
-    /// Takes a broadcast out, if one with this subject waits.
+    /// Removes the broadcast of this subject, if one is queued.
     pub fn withdraw(&mut self, subject: &B::Subject) {
         if let Some(number) = self.subjects.get(subject).copied() {
             self.finish(number, Done::Invalidated);
@@ -149,7 +149,7 @@ impl<B: Broadcast> BroadcastQueue<B> {
         }
     }
 
-    /// Takes what is over since the last call, in the order it ended.
+    /// Takes the broadcasts that ended since the last call, in the order in which they ended.
     pub fn take_finished(&mut self) -> Vec<(B, Done)> {
         core::mem::take(&mut self.finished)
     }
@@ -166,7 +166,7 @@ impl<B: Broadcast> BroadcastQueue<B> {
         self.waiting.is_empty()
     }
 
-    /// What waits, in order of priority, and how often each was sent.
+    /// The queued broadcasts in order of priority, and how often each was sent.
     pub fn iter(&self) -> impl Iterator<Item = (&B, u32)> {
         self.ranked
             .iter()
@@ -192,7 +192,7 @@ impl<B: Broadcast> BroadcastQueue<B> {
         self.finished.push((limited.broadcast, why));
     }
 
-    /// As if it had been sent so often, for tests that start in the middle.
+    /// Queues a broadcast as if it had been sent this many times, for tests that start in the middle.
     #[cfg(test)]
     pub(super) fn push_sent(&mut self, broadcast: B, transmits: u32) {
         self.push(broadcast);

@@ -1,4 +1,4 @@
-//! What is known of a member, as messages for somebody else.
+//! The record of a member, as messages for another node.
 
 use super::member::Member;
 use super::message::{Header, Message, NodeView};
@@ -6,8 +6,7 @@ use super::sequence::Sequence;
 use super::status::{State, Status};
 use crate::id::Id;
 
-/// Messages that say what is known of a member, for somebody who may not have heard of it; `by` accuses it, if
-/// anybody does.
+/// Messages that describe a member to a node that may not know it; `by` is the accuser, if there is one.
 pub(super) fn record(member: &Member, by: Id) -> impl Iterator<Item = Message<'_>> {
     let (id, status) = (member.id(), member.status());
     let header = Header { from: id, sequence: Sequence::default() };
@@ -16,8 +15,8 @@ pub(super) fn record(member: &Member, by: Id) -> impl Iterator<Item = Message<'_
     [Some(alive).filter(|_| status.state.is_live()), accusation(id, status, by)].into_iter().flatten()
 }
 
-/// What is known of a member, but a death as a suspicion: the other side of a healed partition shall not end the
-/// living, and a node that is really dead does not dispute it.
+/// The record of a member, with a death as a suspicion. The other side of a healed partition must not end live members,
+/// and a node that is really dead does not refute.
 pub(super) fn softened(member: &Member, me: Id) -> impl Iterator<Item = Message<'_>> {
     let (id, status) = (member.id(), member.status());
     let soft = (status.state == State::Dead)
@@ -27,14 +26,14 @@ pub(super) fn softened(member: &Member, me: Id) -> impl Iterator<Item = Message<
     soft.into_iter().chain(plain.into_iter().flatten())
 }
 
-/// What is held against a node, as a message; nothing against one that is alive.
+/// The accusation of a node, as a message; `None` for a node that is alive.
 pub(super) fn accusation(id: Id, status: Status, by: Id) -> Option<Message<'static>> {
     let (incarnation, sequence) = (status.incarnation, Sequence::default());
     match status.state {
         State::Alive => None,
         State::Suspect => Some(Message::Suspect { header: Header { from: by, sequence }, id, incarnation }),
         State::Dead => {
-            // SA-12: a Dead from the node itself would be a goodbye; nobody but it says that.
+            // SA-12: a Dead from the node itself means that it leaves; only the node itself sends that.
             Some(Message::Dead { header: Header { from: by, sequence }, id, incarnation })
         }
         State::Left => Some(Message::Dead { header: Header { from: id, sequence }, id, incarnation }),

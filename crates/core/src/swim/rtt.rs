@@ -1,4 +1,4 @@
-//! How long the way to a node takes: a smoothed estimate and its deviation (S-R10).
+//! The round-trip time to a node: a smoothed estimate and its deviation (S-R10).
 
 use core::time::Duration;
 
@@ -15,19 +15,19 @@ pub struct Rtt {
 }
 
 impl Rtt {
-    /// Before any sample, as the document has it: an estimate out of the configuration, no deviation.
+    /// Before any sample, as the document says: an estimate from the configuration, and no deviation.
     #[must_use]
     pub fn assumed(initial: Duration) -> Self {
         Self { estimate: as_micros(initial), deviation: 0.0 }
     }
 
-    /// After the first sample, as RFC 6298 has it: the sample, and half of it as deviation.
+    /// After the first sample, as RFC 6298 says: the sample, and half of it as deviation.
     #[must_use]
     pub fn first(sample: Duration) -> Self {
         Self { estimate: as_micros(sample), deviation: as_micros(sample) / 2.0 }
     }
 
-    /// Takes a sample in: first the estimate, then the deviation from the new estimate, in the document's order.
+    /// Adds a sample: first to the estimate, then the deviation from the new estimate, in the document's order.
     pub fn add(&mut self, sample: Duration) {
         let (sample, old) = (f64::from(as_micros(sample)), f64::from(self.estimate));
         let estimate = (1.0 - ALPHA) * old + ALPHA * sample;
@@ -47,7 +47,7 @@ impl Rtt {
         Duration::from_micros(self.deviation as u64)
     }
 
-    /// How long an answer may reasonably take: the estimate and four deviations.
+    /// The longest time that an answer is expected to take: the estimate and four deviations.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         Duration::from_micros((self.estimate + 4.0 * self.deviation) as u64)

@@ -11,7 +11,7 @@ pub enum Scale {
     /// The number of decimal digits of N: `ceil(log10(N + 1))`, at least 1, without floating point (SA-29).
     #[default]
     Digits,
-    /// `log10(N)`, at least 1, to the thousandth: as memberlist computes its suspicion today.
+    /// `log10(N)`, at least 1, to the thousandth: as memberlist computes its suspicion.
     Smooth,
 }
 
@@ -26,7 +26,7 @@ impl Scale {
     }
 }
 
-/// `max(1, ceil(log10(members + 1)))`: how many digits it takes to write the number.
+/// `max(1, ceil(log10(members + 1)))`: the number of decimal digits.
 #[must_use]
 pub fn digits(members: usize) -> u32 {
     members.checked_ilog10().map_or(1, |log| log + 1)

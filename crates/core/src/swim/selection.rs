@@ -1,4 +1,4 @@
-//! Whom to ping: some of the nearest, the rest from the regions (S-40, S-47 … S-49).
+//! The choice of probe targets: some of the nearest, the rest from the regions (S-40, S-47 … S-49).
 
 use super::buckets::BucketList;
 use super::members::Slot;
@@ -7,9 +7,9 @@ use crate::rng::Rng;
 
 /// The document's PrioritySelectionList: a neighbourhood of the `r` nearest and regional buckets of the others.
 ///
-/// With one region and no neighbourhood it *is* a [`ShuffleList`], draw for draw (S-138), and costs no sorting.
-/// Otherwise [`Selection::is_unsorted`] tells that nodes came or went, and [`Selection::update`] wants all of them
-/// sorted: once per period, however many changed.
+/// With one region and no neighbourhood it *is* a [`ShuffleList`], draw for draw (S-138), and needs no sorting.
+/// Otherwise [`Selection::is_unsorted`] says that nodes came or went. [`Selection::update`] then takes all nodes in
+/// order: once per period, however many changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     region: BucketList,
@@ -88,7 +88,7 @@ impl Selection {
     /// Up to `count` different nodes.
     pub fn pick_some(&self, count: usize, rng: &mut Rng) -> Vec<Slot> {
         let (count, mut indexes) = (count.min(self.len()), Vec::new());
-        // Floyd's way: one draw for each, however many there are.
+        // Floyd's algorithm: one draw for each, however many there are.
         for last in self.len() - count..self.len() {
             let drawn = rng.index(last + 1);
             indexes.push(if indexes.contains(&drawn) { last } else { drawn });

@@ -17,7 +17,7 @@ impl Sequence {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Which of two is later on the circle; `None` if they are exactly half of it apart (SA-7).
+    /// The order of two numbers on the circle; `None` if they are exactly half of it apart (SA-7).
     #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {
         match self.0.wrapping_sub(other.0) {

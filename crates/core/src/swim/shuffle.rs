@@ -1,12 +1,12 @@
-//! Round-robin in random order: everyone once per round, each round shuffled anew (S-41 … S-43).
+//! Round-robin in random order: every node once per round, each round shuffled anew (S-41 … S-43).
 
 use super::members::{Slot, grow};
 use crate::rng::Rng;
 
-/// The nodes of one round. `order[..next]` have had their turn, `order[next..]` have it still.
+/// The nodes of one round. `order[..next]` were chosen in this round, `order[next..]` were not yet.
 ///
-/// Whoever stays in the list is chosen again after at most 2n − 1 turns: last of one round, first of the other
-/// would be n + n − 1 (S-R7). Adding and removing keep that bound (SA-39), and cost the same however long it is.
+/// A node that stays in the list is chosen again after at most 2n − 1 turns: first in one round and last in the next
+/// (S-R7). Adding and removing keep that bound (SA-39). Their cost does not depend on the length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShuffleList {
     order: Vec<Slot>,
@@ -24,7 +24,7 @@ impl ShuffleList {
         Self::default()
     }
 
-    /// Adds a node at a random place among those that have not had their turn; a known one stays where it is.
+    /// Adds a node at a random place among those not yet chosen in this round; a known one stays where it is.
     pub fn add(&mut self, slot: Slot, rng: &mut Rng) {
         if self.contains(slot) {
             return;
@@ -42,11 +42,11 @@ impl ShuffleList {
         self.swap(last, place);
     }
 
-    /// Removes a node; whether it was there.
+    /// Removes a node; returns whether it was there.
     pub fn remove(&mut self, slot: Slot) -> bool {
         let Some(mut place) = self.place(slot) else { return false };
         if place < self.next {
-            // Close the gap among those that had their turn, so that nobody who has not is skipped.
+            // Closes the gap among the chosen nodes, so that no other node is skipped.
             self.next -= 1;
             self.swap(place, self.next);
             place = self.next;
@@ -57,7 +57,7 @@ impl ShuffleList {
         true
     }
 
-    /// The next one; a new round is shuffled when the old one is over. `None` of an empty list.
+    /// The next node. A new round is shuffled when the old one is over. `None` if the list is empty.
     pub fn next(&mut self, rng: &mut Rng) -> Option<Slot> {
         if self.next >= self.order.len() {
             self.shuffle(rng);
@@ -67,10 +67,11 @@ impl ShuffleList {
         Some(slot)
     }
 
-    /// Up to `count` distinct nodes in the order of [`ShuffleList::next`], leaving out what `exclude` says (SA-40).
+    /// Up to `count` distinct nodes in the order of [`ShuffleList::next`], without those that `exclude` matches
+    /// (SA-40).
     pub fn choose(&mut self, count: usize, rng: &mut Rng, exclude: impl Fn(Slot) -> bool) -> Vec<Slot> {
         let mut chosen = Vec::with_capacity(count);
-        // Within 2n − 1 turns everyone comes up, wherever in the round we begin.
+        // Every node comes up within 2n − 1 turns, from any place in the round.
         for _ in 0..2 * self.order.len() {
             if chosen.len() == count {
                 break;
@@ -83,7 +84,7 @@ impl ShuffleList {
         chosen
     }
 
-    /// All nodes: first those that had their turn in this round, then the others.
+    /// All nodes: first those chosen in this round, then the others.
     #[must_use]
     pub fn list(&self) -> &[Slot] {
         &self.order

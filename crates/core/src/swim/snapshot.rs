@@ -1,4 +1,4 @@
-//! The known members on disk: read at the start, so that a node finds its group again without being told.
+//! The known members on disk: a node reads them at the start, and finds its group again without seeds.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -12,10 +12,10 @@ use crate::tag::OpId;
 use crate::time::{Instant, Wall};
 use crate::wire::{Reader, Writer};
 
-/// Entries asked for at once, and written at once.
+/// Entries per read and per write.
 pub(super) const PAGE_ENTRIES: u32 = 256;
 
-/// What waits to be written, and what is being read or written.
+/// The members that wait to be written, and the reads and writes under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Snapshot {
     interval: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// A keeper of up to `stored_max` members that writes at most once per `interval`; 0 keeps nothing.
+    /// A snapshot of up to `stored_max` members, written at most once per `interval`; 0 stores nothing.
     pub(super) const fn new(interval: Duration, stored_max: usize) -> Self {
         Self {
             interval,
@@ -43,7 +43,7 @@ impl Snapshot {
         }
     }
 
-    /// Begins to read; `None` if nothing is kept.
+    /// Begins to read; `None` if nothing is stored.
     pub(super) fn read(&mut self) -> Option<OpId> {
         if self.stored_max == 0 {
             return None;
@@ -53,18 +53,18 @@ impl Snapshot {
         Some(op)
     }
 
-    /// Whether this answers what is being read.
+    /// Whether this operation is the read under way.
     pub(super) fn is_reading(&mut self, op: OpId) -> bool {
         self.reading.take_if(|reading| *reading == op).is_some()
     }
 
-    /// A member is on disk; false if no more are read.
+    /// Notes a member that is on disk. Returns false if no more are loaded.
     pub(super) fn loaded(&mut self, id: Id) -> bool {
         self.kept.insert(id);
         self.kept.len() < self.stored_max
     }
 
-    /// A member came, changed or went.
+    /// Notes a member that came, changed or went.
     pub(super) fn change(&mut self, id: Id, now: Instant) {
         if self.stored_max > 0 && (self.kept.contains(&id) || self.kept.len() < self.stored_max) {
             self.changed.insert(id);
@@ -72,7 +72,7 @@ impl Snapshot {
         }
     }
 
-    /// What is to be written now, at most a page of it.
+    /// The members to write now, at most a page of them.
     pub(super) fn due(&mut self, now: Instant) -> Option<(OpId, Vec<Id>)> {
         if self.writing.is_some() || self.write_at.is_none_or(|at| at > now) {
             return None;
@@ -85,7 +85,8 @@ impl Snapshot {
         Some((op, ids))
     }
 
-    /// What was decided for a member of a write: kept, or no longer.
+    /// Notes whether a member of a write is stored or deleted. Returns whether it is stored: false also if there is no
+    /// room.
     pub(super) fn decided(&mut self, id: Id, keep: bool) -> bool {
         if !keep {
             self.kept.remove(&id);
@@ -98,12 +99,12 @@ impl Snapshot {
         room
     }
 
-    /// The write is over, well or not: what it held is written again when it changes again.
+    /// Notes that the write is over, whether or not it succeeded. Its members are written again when they change again.
     pub(super) fn written(&mut self, op: OpId) {
         self.writing.take_if(|writing| *writing == op);
     }
 
-    /// Writes now what waits.
+    /// Makes pending changes due now.
     pub(super) fn write_now(&mut self, now: Instant) {
         if self.write_at.is_some() {
             self.write_at = Some(now);
@@ -125,7 +126,7 @@ impl Snapshot {
     }
 }
 
-/// A stored member: where it is, or was, and what ended it.
+/// A stored member: its address, and its final status if it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Stored {
     pub(super) id: Id,
@@ -135,8 +136,8 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// The value: its first address; behind it its incarnation and state; behind that, if it was ended, when, by whom, and
-    /// its contents.
+    /// The value: its first address, then its incarnation and state. If it ended, these follow: the time, the accuser,
+    /// and its contents.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, VALUE_BYTES_MAX);
@@ -173,5 +174,5 @@ impl Stored {
     }
 }
 
-/// An address, a status, and the contents with as many addresses and as much metadata as there may be.
+/// An address, a status, and contents with the most addresses and the most metadata.
 const VALUE_BYTES_MAX: usize = 1024;

@@ -1,7 +1,7 @@
-//! Node sorters: three ways to say which nodes are near (S-28 … S-34).
+//! Node sorters: three definitions of the distance between nodes (S-28 … S-34).
 //!
 //! They work on byte strings of any length, as long as all are equally long (S-11, SA-4a), most significant byte
-//! first. None of them caches a distance (SA-43): a cache that two sorters share corrupts the second sort.
+//! first. None of them caches a distance (SA-43): a cache shared by two sorters corrupts the second sort.
 
 use core::cmp::Ordering;
 use core::str::FromStr;
@@ -10,12 +10,12 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeSorter {
-    /// By the exclusive or of the ids, as Kademlia measures (S-34).
+    /// By the exclusive or of the ids, as in Kademlia (S-34).
     #[default]
     Xor,
     /// Clockwise around the ring from the local node.
     Ring,
-    /// Ring order, with the successors 1, 2, 4, 8 … steps away first, as Chord's fingers point (SA-42).
+    /// Ring order, with the successors 1, 2, 4, 8 … steps away first, as in Chord's finger table (SA-42).
     ChordFinger,
 }
 
@@ -51,10 +51,10 @@ pub struct IdLengthError {
 }
 
 impl NodeSorter {
-    /// Puts `nodes` into ascending order of distance from `local`; `id` tells the id of a node.
+    /// Sorts `nodes` in ascending order of distance from `local`; `id` returns the id of a node.
     ///
     /// # Errors
-    /// If an id is not as long as `local`; the nodes are then as they were.
+    /// If an id is not as long as `local`; the nodes are then unchanged.
     pub fn sort<T: Clone>(
         self,
         nodes: &mut [T],

@@ -1,31 +1,31 @@
-//! What is known of a node's life, as a join-semilattice: the order in which news arrives cannot matter.
+//! The status of a node as a join-semilattice: the order in which updates arrive cannot matter.
 
 use core::fmt;
 
 use serde::Serialize;
 
-/// How often a node has contradicted a update of its death. Only its owner raises it (SA-1).
+/// How often a node has refuted an accusation. Only the node itself raises it (SA-1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Incarnation(pub u32);
 
 impl Incarnation {
-    /// SA-7c: how far a receiver follows what others say, beyond what the node itself has proved.
+    /// SA-7c: how far a receiver follows claims of others, beyond what the node itself has proved.
     pub const UNPROVED_MAX: u32 = 8;
-    /// SA-7c: how far a node follows, in one step, what others hold of it.
+    /// SA-7c: how far a node follows, in one step, the claims of others about itself.
     pub const STEP_MAX: u32 = 16;
-    /// SA-7c: up to here a node follows any number, as one that it may have had before it restarted.
+    /// SA-7c: up to here a node follows any incarnation, since it may have had it before a restart.
     pub const FORMER_MAX: u32 = 1 << 24;
-    /// No node is believed a number above this, so that it always has successors left.
+    /// No node accepts an incarnation above this one, so that every node has successors left.
     pub const FIRST_MAX: u32 = 1 << 31;
 
-    /// The next one. At the end of numbers it stays: nobody gets there by steps of [`Incarnation::STEP_MAX`].
+    /// The next one. The last number stays: no node reaches it by steps of [`Incarnation::STEP_MAX`].
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// Whether the owner of `own` does not follow to this number, whoever names it.
+    /// Whether the owner of `own` does not follow to this number, whichever node names it.
     #[must_use]
     pub const fn leaps_from(self, own: Self) -> bool {
         self.0 > Self::FORMER_MAX && self.0.saturating_sub(own.0) > Self::STEP_MAX
@@ -38,19 +38,19 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// Membership status; a later one wins over an earlier one of the same incarnation (SA-3a).
+/// The membership state; a later one wins over an earlier one of the same incarnation (SA-3a).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum State {
-    /// It answers, as far as is known.
+    /// It answers its probes, as far as is known.
     #[default]
     Alive = 0,
-    /// Somebody's probe of it failed.
+    /// A probe of it failed.
     Suspect = 1,
-    /// Nobody disputed the suspicion in time.
+    /// It did not refute the suspicion in time.
     Dead = 2,
-    /// It said goodbye.
+    /// It left.
     Left = 3,
 }
 
@@ -74,37 +74,37 @@ impl State {
     }
 }
 
-/// Incarnation and state together, ordered so that what is greater is newer.
+/// Incarnation and state together; the greater is the newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Status {
-    /// Of which life.
+    /// The incarnation.
     pub incarnation: Incarnation,
-    /// What became of it.
+    /// The state in that incarnation.
     pub state: State,
 }
 
 impl Status {
-    /// Both at once.
+    /// A status of both.
     #[must_use]
     pub const fn new(incarnation: Incarnation, state: State) -> Self {
         Self { incarnation, state }
     }
 
-    /// What is known once both are heard: the newer.
+    /// The newer of both.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
         self.max(other)
     }
 
-    /// Whether `news` would change what is known. Only such news is passed on (S-82, SA-4).
+    /// Whether `news` would change the status. Only such updates are forwarded (S-82, SA-4).
     #[must_use]
     pub fn accepts(self, news: Self) -> bool {
         news > self
     }
 }
 
-/// The number an accused owner goes on with, or `None` if the news is no accusation (SA-5): `same` tells whether
-/// an Alive describes us as we are.
+/// The new incarnation of an accused node, or `None` if the update is no accusation (SA-5). `same` says whether an
+/// Alive describes the node correctly.
 #[must_use]
 pub fn refutation(own: Incarnation, news: Status, same: bool) -> Option<Incarnation> {
     let accused = match news.state {

@@ -1,4 +1,4 @@
-//! Suspicions under way: how long each still has, and who else shares it.
+//! Suspicions under way: the time that each has left, and its confirmations.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -9,19 +9,19 @@ use crate::common::Timers;
 use crate::id::Id;
 use crate::time::{Instant, micros};
 
-/// How long a suspicion lasts: at most `most`, at least `least`, the shorter the more others share it.
+/// The timeout of a suspicion: at most `most`, at least `least`, and shorter with more confirmations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Term {
-    /// Once enough others share it.
+    /// The timeout with enough confirmations.
     pub(super) least: Duration,
-    /// While nobody does.
+    /// The timeout without confirmation.
     pub(super) most: Duration,
-    /// How many others are enough; 0 is `least` at once (SA-31).
+    /// How many confirmations are enough; 0 is `least` at once (SA-31).
     pub(super) enough: usize,
 }
 
 impl Term {
-    /// How long a suspicion lasts that `others` share: falls with the logarithm (Lifeguard).
+    /// The timeout with `others` confirmations: it falls with the logarithm (Lifeguard).
     pub(super) fn after(&self, others: usize) -> Duration {
         if self.enough == 0 || others >= self.enough {
             return self.least;
@@ -33,7 +33,7 @@ impl Term {
     }
 }
 
-/// So many suspects are asked once more at a time.
+/// How many suspects are sent a nonce again at a time.
 const REFUTING_MAX: usize = 32;
 
 /// One suspicion.
@@ -42,13 +42,14 @@ struct Suspicion {
     incarnation: Incarnation,
     started: Instant,
     term: Term,
-    /// Who said so; the first does not confirm itself.
+    /// The accusers; the first does not confirm itself.
     accusers: Vec<Id>,
-    /// The number with which the suspect is said to have refuted: nobody's word ends a suspicion (SA-31a).
+    /// The incarnation with which the suspect is said to have refuted. The report alone does not end the suspicion
+    /// (SA-31a).
     refuted: Option<Incarnation>,
     /// Whether the last probe is under way.
     is_probed: bool,
-    /// Whether it was prolonged because of the refutation.
+    /// Whether it was prolonged because of a reported refutation.
     is_prolonged: bool,
 }
 
@@ -57,7 +58,7 @@ struct Suspicion {
 pub(super) struct Suspicions {
     by_slot: BTreeMap<Slot, Suspicion>,
     deadlines: Timers<Slot>,
-    /// How long before its end a suspicion is due, for a last probe; zero is no such probe.
+    /// How long before its end a suspicion is due, for a last probe; zero is no last probe.
     last_probe: Duration,
 }
 
@@ -66,7 +67,7 @@ impl Suspicions {
         Self { last_probe, ..Self::default() }
     }
 
-    /// Starts a suspicion, or starts it anew in another incarnation.
+    /// Starts a suspicion, or restarts it in another incarnation.
     pub(super) fn start(&mut self, slot: Slot, incarnation: Incarnation, by: Id, term: Term, now: Instant) {
         let suspicion = Suspicion {
             incarnation,
@@ -81,14 +82,14 @@ impl Suspicions {
         self.by_slot.insert(slot, suspicion);
     }
 
-    /// A later incarnation of the same node is suspected: its time goes on, or whoever invents numbers could prolong it.
+    /// Raises the incarnation of a suspicion. Its timeout continues, so that forged incarnations cannot prolong it.
     pub(super) fn renumber(&mut self, slot: Slot, incarnation: Incarnation) {
         if let Some(suspicion) = self.by_slot.get_mut(&slot) {
             suspicion.incarnation = incarnation;
         }
     }
 
-    /// The suspect is said to have refuted. Returns whether that is new.
+    /// Notes a reported refutation. Returns whether it is new.
     pub(super) fn refuted(&mut self, slot: Slot, incarnation: Incarnation) -> bool {
         let Some(suspicion) = self.by_slot.get_mut(&slot) else { return false };
         let is_new = suspicion.refuted.is_none_or(|known| known < incarnation);
@@ -98,7 +99,7 @@ impl Suspicions {
         is_new
     }
 
-    /// The number with which the suspect is said to have refuted.
+    /// The incarnation with which the suspect is said to have refuted.
     pub(super) fn refutation(&self, slot: Slot) -> Option<Incarnation> {
         self.by_slot.get(&slot).and_then(|suspicion| suspicion.refuted)
     }
@@ -109,8 +110,8 @@ impl Suspicions {
         refuting.map(|(slot, _)| *slot).take(REFUTING_MAX).collect()
     }
 
-    /// The last probe failed of a suspect that is said to have refuted: once, it gets half of its time more. Returns
-    /// whether it does.
+    /// Prolongs the suspicion of a suspect that is said to have refuted, after its last probe failed: once, by half of
+    /// its timeout. Returns whether it does.
     pub(super) fn prolong(&mut self, slot: Slot, now: Instant) -> bool {
         let Some(suspicion) = self.by_slot.get_mut(&slot) else { return false };
         let is_due = suspicion.refuted.is_some() && !suspicion.is_prolonged;
@@ -121,7 +122,7 @@ impl Suspicions {
         is_due
     }
 
-    /// The last probe is due now, unless it is under way or the suspect is said to have refuted.
+    /// Makes the last probe due now, unless it is under way or the suspect is said to have refuted.
     pub(super) fn probe_now(&mut self, slot: Slot, now: Instant) {
         let is_open = |suspicion: &Suspicion| !suspicion.is_probed && suspicion.refuted.is_none();
         if self.by_slot.get(&slot).is_some_and(is_open) {
@@ -129,7 +130,7 @@ impl Suspicions {
         }
     }
 
-    /// The last probe was answered, or cannot be judged: the suspicion begins once more.
+    /// Starts the suspicion again: its last probe was answered, or cannot be judged.
     pub(super) fn restart(&mut self, slot: Slot, term: Term, now: Instant) {
         let wait = self.wait(term, 0);
         if let Some(suspicion) = self.by_slot.get_mut(&slot) {
@@ -139,7 +140,7 @@ impl Suspicions {
         }
     }
 
-    /// Somebody else suspects the same incarnation: whether that is news, and how long the suspicion then lasts.
+    /// Notes another accuser of the same incarnation, and shortens the timeout. Returns whether the accuser is new.
     pub(super) fn confirm(&mut self, slot: Slot, incarnation: Incarnation, by: Id) -> bool {
         let Some(suspicion) = self.by_slot.get_mut(&slot) else { return false };
         let others = suspicion.accusers.len() - 1;
@@ -162,7 +163,7 @@ impl Suspicions {
         self.deadlines.cancel(slot);
     }
 
-    /// Takes one that nobody disputed in time. With a last probe the suspicion goes on until that is judged.
+    /// Takes a suspicion that was not refuted in time. With a last probe it stays until the probe is judged.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Slot, Incarnation)> {
         let slot = self.deadlines.pop_due(now)?;
         if self.last_probe.is_zero() {
@@ -173,7 +174,7 @@ impl Suspicions {
         Some((slot, suspicion.incarnation))
     }
 
-    /// The machine slept: nobody could dispute anything meanwhile (SA-32).
+    /// Postpones all timeouts after a pause of this node: it could not receive refutations meanwhile (SA-32).
     pub(super) fn postpone(&mut self, by: Duration) {
         self.deadlines.postpone(by);
         self.by_slot.values_mut().for_each(|suspicion| suspicion.started += by);
@@ -184,17 +185,17 @@ impl Suspicions {
         self.by_slot.contains_key(&slot)
     }
 
-    /// Who said it first.
+    /// The first accuser.
     pub(super) fn accuser(&self, slot: Slot) -> Option<Id> {
         self.by_slot.get(&slot).and_then(|suspicion| suspicion.accusers.first().copied())
     }
 
-    /// When the next one is over.
+    /// The next timeout.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadlines.next().map(|(at, _)| at)
     }
 
-    /// How long to wait for the last probe of a suspicion that `others` share.
+    /// The time until the last probe of a suspicion with `others` confirmations.
     fn wait(&self, term: Term, others: usize) -> Duration {
         term.after(others).saturating_sub(self.last_probe)
     }

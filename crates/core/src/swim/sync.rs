@@ -1,8 +1,8 @@
 //! Anti-entropy, memberlist's push-pull by hashes: two nodes compare hashes of ranges of ids and send only what differs.
 //!
-//! One sends the hash of everything. A node that finds it different answers with the hashes of the sixteenths, and so on
-//! down, until a range has so few members that they are listed; then each tells the other what it knows better. If
-//! nothing differs it is one small packet; if k members differ it is about k times the depth of the tree.
+//! One node sends the hash of its whole table. A node with another hash answers with the hashes of the sixteenths, and
+//! so on, until a range is small enough to list. Then each node sends the records that it knows better. Equal tables
+//! cost one small packet; k differing members cost about k times the depth of the tree.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -21,20 +21,20 @@ use crate::id::Id;
 use crate::rng::Rng;
 use crate::time::Instant;
 
-/// A range with so few members is listed instead of divided.
+/// A range with at most this many members is listed instead of divided.
 const LISTED_MAX: usize = 24;
-/// Ids asked for at once.
+/// Ids requested at once.
 const WANTED_MAX: usize = 64;
-/// Packets of comparisons that are answered in one period.
+/// Packets of table comparisons that are answered in one period.
 const ANSWERS_MAX: u32 = 64;
 
-/// The comparisons of one node: when it begins one, and which it answers.
+/// The table comparisons of one node: when it begins one, and which it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AntiEntropy {
-    /// Time between two of our own; zero is none.
+    /// Time between two comparisons that this node begins; zero is none.
     interval: Duration,
     packets_max: usize,
-    /// Whether others have to be where they are known to be.
+    /// Whether members must send from a known address.
     verify: bool,
     next: Option<Instant>,
     answers_left: u32,
@@ -42,7 +42,7 @@ pub(super) struct AntiEntropy {
     refused: u64,
 }
 
-/// What a comparison reads and writes.
+/// The state that a comparison reads and writes.
 pub(super) struct Cx<'a, 'b, 'c> {
     pub(super) id: Id,
     pub(super) members: &'a Members,
@@ -78,7 +78,7 @@ impl AntiEntropy {
         self.next = None;
     }
 
-    /// A new period: so many packets are answered again.
+    /// Begins a new period with a new budget of answers.
     pub(super) const fn new_period(&mut self) {
         self.answers_left = ANSWERS_MAX;
     }
@@ -100,7 +100,7 @@ impl AntiEntropy {
         (self.begun, self.refused)
     }
 
-    /// Compares with a member, if there is any.
+    /// Begins a comparison with a member, if there is any.
     pub(super) fn start(&mut self, now: Instant, with: Option<SocketAddr>, cx: &mut Cx<'_, '_, '_>) {
         self.next = Some(now + self.interval);
         let Some(addr) = with else { return };
@@ -110,7 +110,7 @@ impl AntiEntropy {
         cx.packets.send(addr, &[digest], cx.members.live(), cx.out);
     }
 
-    /// Hashes of somebody else: where ours are others, one step down.
+    /// Handles the hashes of another node: goes one level down where they differ.
     pub(super) fn on_digest(
         &mut self,
         packet: &Packet,
@@ -144,7 +144,7 @@ impl AntiEntropy {
         cx.packets.send_all(packet.addr, messages, self.packets_max, cx.out);
     }
 
-    /// A list of somebody else: it hears what we know better, and we ask for what it knows better.
+    /// Handles a list of another node: sends the records that are newer here, and requests those that are newer there.
     pub(super) fn on_summary(
         &mut self,
         packet: &Packet,
@@ -184,7 +184,7 @@ impl AntiEntropy {
         }
     }
 
-    /// Somebody asks for records.
+    /// Handles a request for records.
     pub(super) fn on_want(&mut self, packet: &Packet, ids: Ids<'_>, cx: &mut Cx<'_, '_, '_>) {
         if !self.admits(packet, cx.members) {
             return;
@@ -195,7 +195,7 @@ impl AntiEntropy {
         cx.packets.send_all(packet.addr, told, self.packets_max, cx.out);
     }
 
-    /// Whether this packet is answered. Only members compare tables with us: a stranger joins first.
+    /// Whether this packet is answered. Only members compare tables: other nodes join first.
     fn admits(&mut self, packet: &Packet, members: &Members) -> bool {
         let member = members.member(packet.sender).filter(|member| member.state().is_live());
         let is_there = |addr: SocketAddr| {

@@ -10,21 +10,21 @@ use crate::wire::{DecodeError, Reader, Writer};
 /// The first byte of metadata in this form.
 const FORM: u8 = 1;
 
-/// The key under which the services stand. No tag of a user is without a key, so nothing can be taken for it.
+/// The key of the services. Tags of users have a non-empty key, so none can be mistaken for it.
 const SERVICES_KEY: &str = "";
 
-/// The name of a node and what else it tells of itself.
+/// The name and tags of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tags {
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
-    /// Where its other services listen.
+    /// The ports of its other services.
     pub services: Services,
     /// Keys and values, in order of keys.
     pub tags: BTreeMap<String, String>,
 }
 
-/// Where the other services of a node listen, at the address of its membership, and who it is in the mesh.
+/// The ports of the other services of a node, at the address of its membership, and its address in the mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Services {
     /// The TCP port of `route`.
@@ -42,13 +42,13 @@ pub struct Services {
     /// Its address in the mesh, 64 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nid: Option<String>,
-    /// Whether its mesh knows letters (CU-6).
+    /// Whether its mesh supports letters (CU-6).
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub letters: bool,
 }
 
 impl Services {
-    /// `route=22001 mesh=22000 nid=…`, in this order, what there is of it.
+    /// `route=22001 mesh=22000 nid=…`, in this order, without those that are absent.
     fn to_text(&self) -> String {
         let ports =
             [("route", self.route), ("token", self.token), ("mesh", self.mesh), ("turns", self.turns)];
@@ -58,7 +58,7 @@ impl Services {
         ports.chain(nid).chain(letters).collect::<Vec<_>>().join(" ")
     }
 
-    /// What is not understood is left out: a later version may tell more.
+    /// Unknown entries are skipped: a later version may add some.
     fn from_text(text: &str) -> Self {
         let mut services = Self::default();
         for (name, value) in text.split(' ').filter_map(|word| word.split_once('=')) {
@@ -79,23 +79,23 @@ impl Services {
 /// Why a name and tags cannot be metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagsError {
-    /// The metadata would be larger than a packet is to carry.
+    /// The metadata would be larger than its limit.
     #[error(
         "name and tags take more than {META_BYTES_MAX} bytes: use fewer or shorter ones (each at most 255 bytes)"
     )]
     TooLarge,
-    /// A text would do something to the terminals it is shown on.
+    /// A text has control characters, which could disturb a terminal.
     #[error("{0:?} has a control character in it: names and tags are for people to read, leave it out")]
     Control(String),
 }
 
 impl Tags {
-    /// The metadata: form 1, then name, and each key and value in order, all with a byte of length in front. The
-    /// services, if there are any, come first, under the empty key.
+    /// The metadata: form 1, then the name, then each key and value in order, each with a length byte. The services, if
+    /// there are any, come first, under the empty key.
     ///
     /// # Errors
-    /// If it would be over 512 bytes, or a text over 255, or a text has control characters. What others have encoded
-    /// may have them all the same: whoever shows it escapes them.
+    /// If it would be over 512 bytes, a text over 255 bytes, or a text has control characters. Metadata of other nodes
+    /// may still have them, so a program that shows it must escape them.
     pub fn encode(&self) -> Result<Vec<u8>, TagsError> {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, META_BYTES_MAX);
@@ -117,7 +117,7 @@ impl Tags {
     /// Reads metadata; empty metadata is no name and no tags.
     ///
     /// # Errors
-    /// If it is not of this form.
+    /// If it has another form.
     pub fn decode(meta: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(meta);
         let mut tags = Self::default();
@@ -151,7 +151,7 @@ fn text(reader: &mut Reader<'_>) -> Result<String, DecodeError> {
     core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Field("tags"))
 }
 
-/// The name that both metadata have, if they have one.
+/// The name in both metadata, if it is the same.
 pub(super) fn common_name<'a>(own: &'a [u8], other: &[u8]) -> Option<&'a str> {
     let named = 2 + usize::from(*own.get(1)?);
     let name = own.get(2..named).filter(|name| own[0] == FORM && !name.is_empty())?;

@@ -1,5 +1,5 @@
-//! Members of the past: where they were, to ask again now and then, and what ended them, so that an old update does
-//! not bring them back (SA-33a).
+//! Past members: their addresses, to probe them again now and then, and their final status, so that an old update does
+//! not revive them (SA-33a).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::time::Wall;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tombstone {
     pub(super) addr: Addr,
-    /// What was last known; `None` of one that was alive when it was stored, where only the address counts.
+    /// The last known status; `None` for one that was alive when it was stored, where only the address counts.
     pub(super) status: Option<Status>,
     /// When and by whom it was ended, and how it described itself.
     pub(super) ended: Option<Ended>,
@@ -28,11 +28,11 @@ pub(super) struct Ended {
     pub(super) contents: OwnContents,
 }
 
-/// A bounded list of past members. When it is full, a new one takes the place of the one asked last.
+/// A bounded list of past members. When it is full, a new one replaces the one probed last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tombstones {
     by_id: BTreeMap<Id, Tombstone>,
-    /// The one asked last.
+    /// The one probed last.
     cursor: Id,
     tombstones_max: usize,
 }
@@ -56,12 +56,12 @@ impl Tombstones {
         self.by_id.insert(id, member);
     }
 
-    /// Forgets a member: it is back, or it is not to be asked again.
+    /// Forgets a past member: it is back, or is not to be probed again.
     pub(super) fn remove(&mut self, id: Id) -> bool {
         self.by_id.remove(&id).is_some()
     }
 
-    /// The next to be asked, one after the other in order of ids, for ever. Who said goodbye is not.
+    /// The next to probe, in order of ids, round and round. Members that left are skipped.
     pub(super) fn next(&mut self) -> Option<(Id, Tombstone)> {
         let absent = |member: &Tombstone| member.status.is_none_or(|known| known.state != State::Left);
         let after = (core::ops::Bound::Excluded(self.cursor), core::ops::Bound::Unbounded);
@@ -72,7 +72,7 @@ impl Tombstones {
         Some((id, member))
     }
 
-    /// What ended a past member.
+    /// The final status of a past member.
     pub(super) fn status(&self, id: Id) -> Option<Status> {
         self.by_id.get(&id).and_then(|member| member.status)
     }
@@ -90,13 +90,13 @@ impl Tombstones {
         self.by_id.iter().map(|(id, member)| (*id, member))
     }
 
-    /// The addresses of those that did not say goodbye.
+    /// The addresses of those that did not leave.
     pub(super) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
         let left = |member: &&Tombstone| member.status.is_some_and(|status| status.state == State::Left);
         self.by_id.values().filter(move |member| !left(member)).map(|member| member.addr.socket())
     }
 
-    /// A failed member is taken for one that left: it is not asked again. Returns whether there is one.
+    /// Marks a failed member as left: it is not probed again. Returns whether there is one.
     pub(super) fn set_left(&mut self, id: Id) -> bool {
         let Some(member) = self.by_id.get_mut(&id) else { return false };
         let incarnation = member.status.unwrap_or_default().incarnation;

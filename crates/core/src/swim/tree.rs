@@ -1,8 +1,8 @@
-//! Hashes over ranges of ids, kept up to date with every change, so that two nodes find where their tables differ
-//! without sending them.
+//! Hashes over ranges of ids, updated with every change. Two nodes use them to find where their tables differ, without
+//! sending the tables.
 //!
-//! The hash of a range is the exclusive or of the hashes of the live members in it. It is held for every range down
-//! to some bits; a range below is summed up from its few members when needed.
+//! The hash of a range is the exclusive or of the hashes of the live members in it. It is stored for every range down
+//! to a certain depth. Below that depth it is computed from the few members when needed.
 
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
@@ -10,7 +10,7 @@ use crate::wire::{DecodeError, Reader, Writer};
 use super::contents::Contents;
 use super::status::Incarnation;
 
-/// All ids that begin with certain bits.
+/// All ids with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     bits: u8,
@@ -20,26 +20,26 @@ pub struct Range {
 impl Range {
     /// All ids.
     pub const ALL: Self = Self { bits: 0, prefix: 0 };
-    /// How many bits the children of a range have more than it has.
+    /// How many more prefix bits the children of a range have.
     pub const STEP: u8 = 4;
     /// How many children a range has.
     pub const FAN: usize = 1 << Self::STEP;
-    /// A range is not divided further than this.
+    /// The longest prefix: such a range is not divided further.
     pub const BITS_MAX: u8 = 60;
 
-    /// The least id in it.
+    /// The least id in the range.
     #[must_use]
     pub const fn first(self) -> u128 {
         (self.prefix as u128) << 64
     }
 
-    /// The greatest id in it.
+    /// The greatest id in the range.
     #[must_use]
     pub const fn last(self) -> u128 {
         self.first() | (u128::MAX >> self.bits)
     }
 
-    /// Its part number `child`, or `None` if it is not divided further.
+    /// Its child with this number, or `None` if it is not divided further.
     #[must_use]
     pub const fn child(self, child: usize) -> Option<Self> {
         let bits = self.bits + Self::STEP;
@@ -49,7 +49,7 @@ impl Range {
         Some(Self { bits, prefix: self.prefix | ((child as u64) << (64 - bits)) })
     }
 
-    /// Which child of this range an id in it belongs to.
+    /// The number of the child that has this id.
     pub(super) const fn child_of(self, id: u128) -> usize {
         ((id << self.bits) >> (128 - Self::STEP)) as usize
     }
@@ -69,8 +69,7 @@ impl Range {
     }
 }
 
-/// The hash of one member: who, in which incarnation, and what it tells of itself. It is the same on every node: no
-/// seed.
+/// The hash of one member: its id, incarnation and contents. It has no seed, so it is the same on every node.
 #[must_use]
 pub fn member_hash(id: Id, incarnation: Incarnation, contents: Contents<'_>) -> u64 {
     let number = id.number();
@@ -78,7 +77,7 @@ pub fn member_hash(id: Id, incarnation: Incarnation, contents: Contents<'_>) -> 
     mix(mix(mix(number as u64) ^ (number >> 64) as u64) ^ told)
 }
 
-/// What a node tells of itself, in 32 bits.
+/// The contents of a node, hashed to 32 bits.
 #[must_use]
 pub fn fingerprint(contents: Contents<'_>) -> u32 {
     let (addr, rest) = (contents.addr().bits(), contents.rest());
@@ -91,7 +90,7 @@ pub fn fingerprint(contents: Contents<'_>) -> u32 {
     mix(sum ^ rest.len() as u64) as u32
 }
 
-/// The finaliser of SplitMix64: every bit of the input moves every bit of the output.
+/// The finaliser of SplitMix64: every bit of the input affects every bit of the output.
 const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -114,10 +113,10 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Members per range of the last level that are still few, and that are too many.
+    /// The most members per range of the last level, on average. The tree is rebuilt above this and below an eighth of it.
     const LOAD: usize = 16;
 
-    /// Adds a hash, or takes it away again.
+    /// Adds a hash, or removes it again.
     pub(super) fn toggle(&mut self, id: Id, hash: u64) {
         let mut node = (1usize << self.bits) | self.leaf(id);
         while node > 0 {
@@ -126,12 +125,12 @@ impl Tree {
         }
     }
 
-    /// Whether the levels no longer suit so many members: [`Tree::rebuild`] it.
+    /// Whether the depth no longer suits this many members: [`Tree::rebuild`] it.
     pub(super) fn is_unsuitable(&self, members: usize) -> bool {
         members > Self::LOAD << self.bits || (self.bits > 0 && members < (Self::LOAD / 8) << self.bits)
     }
 
-    /// Starts over for so many members.
+    /// Rebuilds the tree for this many members.
     pub(super) fn rebuild(&mut self, members: usize, hashes: impl Iterator<Item = (Id, u64)>) {
         self.bits = (members / (Self::LOAD / 2)).max(1).ilog2();
         self.nodes = vec![0; 2 << self.bits];

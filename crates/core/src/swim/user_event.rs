@@ -10,9 +10,9 @@
 /// A name and a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserEvent<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'a str,
-    /// What it carries.
+    /// Its payload.
     pub payload: &'a [u8],
 }
 
@@ -22,20 +22,20 @@ const FORM: u8 = 1;
 pub const NAME_BYTES_MAX: usize = 255;
 
 impl<'a> UserEvent<'a> {
-    /// Whether this can be the name of one: 1 to 255 bytes that a terminal shows.
+    /// Whether this is a valid name: 1 to 255 bytes without control characters.
     #[must_use]
     pub fn is_name(name: &str) -> bool {
         (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
     }
 
-    /// Its bytes; `None` if the name is none.
+    /// Its bytes; `None` if the name is invalid.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let len = u8::try_from(self.name.len()).ok().filter(|_| Self::is_name(self.name))?;
         Some([&[FORM, len], self.name.as_bytes(), self.payload].concat())
     }
 
-    /// Reads what another agent has sent; `None` if it is of another form.
+    /// Decodes a user event of another agent; `None` if it has another form.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (&[FORM, len], rest) = bytes.split_first_chunk()? else { return None };

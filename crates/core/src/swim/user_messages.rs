@@ -1,4 +1,4 @@
-//! User messages: which were seen already, and how many the application is given.
+//! User messages: duplicates are dropped, and deliveries to the application are limited.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,9 +9,9 @@ use super::message::Message;
 use super::sequence::Sequence;
 use crate::id::Id;
 
-/// How far back a message is still told from one seen before (SA-24).
+/// How far back duplicates are recognised (SA-24).
 pub const WINDOW: u32 = 4096;
-/// Numbers this far apart belong to different lives of the originator: it restarted, and counts from elsewhere.
+/// A gap of this size means that the originator restarted and counts from another number.
 const RESTART_GAP: u32 = 1 << 20;
 
 /// The newest number of one originator and which of the `WINDOW` before it were seen.
@@ -26,13 +26,13 @@ impl Window {
         Self { newest: first, seen: VecDeque::from([1]) }
     }
 
-    /// Whether a number belongs to the life that this is of.
+    /// Whether a number belongs to the run of the originator that this window covers.
     fn covers(&self, sequence: Sequence) -> bool {
         let ahead = sequence.0.wrapping_sub(self.newest.0);
         ahead.min(ahead.wrapping_neg()) < RESTART_GAP
     }
 
-    /// Whether this number, of this life, is new; it is seen from then on.
+    /// Whether this number, of this run, is new. It is then marked as seen.
     fn take(&mut self, sequence: Sequence) -> bool {
         let ahead = sequence.0.wrapping_sub(self.newest.0);
         let behind = self.newest.0.wrapping_sub(sequence.0);
@@ -54,7 +54,7 @@ impl Window {
         new
     }
 
-    /// Moves what was seen back by `ahead` numbers.
+    /// Moves the window forward by `ahead` numbers.
     fn advance(&mut self, ahead: u32) {
         let words = (ahead / 64).min(WINDOW / 64);
         for _ in 0..words {
@@ -74,16 +74,17 @@ impl Window {
     }
 }
 
-/// What was seen of one originator, by its lives: what it said in an earlier one may still be under way when it has
-/// restarted, and must not be taken for another restart.
+/// The windows of one originator, one per run. Messages of an earlier run may still be under way after a restart, and
+/// must not be mistaken for another restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Restarts {
-    /// The last one first.
+    /// The latest first.
     windows: VecDeque<Window>,
 }
 
 impl Restarts {
-    /// Who restarts more often than this while its messages are under way may be told twice of one.
+    /// How many runs are remembered. An originator that restarts more often while its messages are under way may cause
+    /// a duplicate delivery.
     const MAX: usize = 8;
 
     fn new(first: Sequence) -> Self {
@@ -100,7 +101,7 @@ impl Restarts {
     }
 }
 
-/// What was seen, of up to `origins_max` originators; the one heard from longest ago makes room for a new one.
+/// The windows of up to `origins_max` originators. A new one replaces the one that was silent longest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     origins: BTreeMap<Id, (u64, Restarts)>,
@@ -114,7 +115,7 @@ impl Seen {
         Self { origins: BTreeMap::new(), by_age: BTreeMap::new(), clock: 0, origins_max }
     }
 
-    /// Whether this message is new; it is seen from then on.
+    /// Whether this message is new. It is then marked as seen.
     pub(super) fn take(&mut self, origin: Id, sequence: Sequence) -> bool {
         self.clock += 1;
         let clock = self.clock;
@@ -135,13 +136,13 @@ impl Seen {
     }
 }
 
-/// User messages of all members: each is given to the application and passed on, once.
+/// User messages of all members: each is delivered to the application and forwarded, once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UserMessages {
     seen: Seen,
     /// The number of our own last message.
     sequence: Sequence,
-    /// How many the application was given in this period.
+    /// How many were delivered to the application in this period.
     given: u32,
     given_max: u32,
 }
@@ -161,7 +162,7 @@ impl UserMessages {
         self.sequence
     }
 
-    /// A message of an originator with its number there came by.
+    /// Handles a user message with the sequence number of its originator.
     pub(super) fn on_message(
         &mut self,
         cx: &mut Cx<'_, '_>,

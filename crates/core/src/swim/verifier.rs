@@ -1,8 +1,8 @@
-//! Proof of addresses: a node is believed about itself once it answered a nonce that was sent to its address (SA-58a).
+//! Proof of addresses: claims of a node are accepted once it answered a nonce that was sent to its address (SA-58a).
 //!
-//! The nonce is a keyed hash of the node's id, its address and the time, so nothing is stored for a node that does not
-//! answer. What is stored is bounded: questions that wait for their turn, addresses that were asked a moment ago, moves
-//! that wait for the old address to be silent, and goodbyes that wait for their node to disagree.
+//! The nonce is a keyed hash of the node's id, its address and the time. So nothing is stored for a node that does not
+//! answer. The stored state is bounded: questions in the queue, recently questioned addresses, moves that wait for
+//! silence of the old address, and leaves that wait for a refutation.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,38 +17,38 @@ use crate::common::ExpiringSet;
 use crate::id::{Id, hash};
 use crate::time::Instant;
 
-/// How long a nonce is valid: the rest of this time, and once more.
+/// How long a nonce is valid: for the rest of this epoch and for the next one.
 const EPOCH: Duration = Duration::from_secs(64);
-/// Questions are sent in bursts of so many.
+/// Questions are sent in bursts of this size.
 const BURST: u32 = 32;
 /// The time of a burst: 320 questions per second.
 const BURST_INTERVAL: Duration = Duration::from_millis(100);
-/// The most questions that wait for their turn; further ones are dropped, and asked when they are heard of again.
+/// The most questions in the queue. Further ones are dropped, and asked when their claim arrives again.
 const QUEUE_MAX: usize = 1024;
-/// The most addresses that are known to have been asked a moment ago.
+/// The most recently questioned addresses that are remembered.
 const ASKED_MAX: usize = 2048;
-/// The most members that are on the move at once; a further one has to say so again.
+/// The most members that move at a time; the claim of a further one must arrive again.
 const MOVES_MAX: usize = 64;
-/// The most nodes whose Join was heard of before they were proved.
+/// The most nodes whose Join arrived before they were proved.
 const JOINERS_MAX: usize = 256;
 
-/// A question to a node: are you there, and what do you say of yourself?
+/// A question to a node: a nonce that requests its Alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) id: Id,
     pub(super) addr: Addr,
-    /// How long the answer is likely to be.
+    /// The expected length of the answer.
     pub(super) answer_bytes: u16,
 }
 
-/// A member that answered at an address where it was not known to be.
+/// A member that answered at an address that was not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) contents: OwnContents,
     pub(super) incarnation: Incarnation,
     /// The number of the ping to the old address.
     pub(super) nonce: Sequence,
-    /// When the old address has been silent for long enough.
+    /// When the old address has been silent long enough.
     pub(super) until: Instant,
 }
 
@@ -79,7 +79,7 @@ impl Verifier {
         }
     }
 
-    /// Queues a question, unless the same was asked within `again_after`. Returns whether it was queued.
+    /// Queues a question, unless the same was queued within `again_after`. Returns whether it was queued.
     pub(super) fn ask(&mut self, question: Question, now: Instant, again_after: Duration) -> bool {
         while self.asked.pop_expired(now).is_some() {}
         let key = (question.id, question.addr);
@@ -90,7 +90,7 @@ impl Verifier {
         true
     }
 
-    /// Takes a question whose turn it is.
+    /// Takes a question that is due.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Question> {
         if now >= self.burst_ends && !self.queue.is_empty() {
             (self.burst_left, self.burst_ends) = (BURST, now + BURST_INTERVAL);
@@ -108,14 +108,14 @@ impl Verifier {
         self.nonce_of(id, addr, epoch(now))
     }
 
-    /// Whether this number was sent to that address a while ago, for that node.
+    /// Whether this nonce was sent recently to that address, for that node.
     pub(super) fn is_nonce(&self, said: Sequence, id: Id, addr: SocketAddr, now: Instant) -> bool {
         let epoch = epoch(now);
         said == self.nonce_of(id, addr, epoch)
             || epoch.checked_sub(1).is_some_and(|before| said == self.nonce_of(id, addr, before))
     }
 
-    /// Notes a move. Returns false if one of the same node waits already, or too many do.
+    /// Notes a move. Returns false if the same node moves already, or if too many do.
     pub(super) fn begin_move(&mut self, id: Id, to: Move) -> bool {
         let has_room = self.moves.len() < MOVES_MAX && !self.moves.contains_key(&id);
         if has_room {
@@ -124,7 +124,7 @@ impl Verifier {
         has_room
     }
 
-    /// The old address answered: takes the move, which is none.
+    /// Takes a move that was none: the old address answered.
     pub(super) fn stays(&mut self, id: Id, nonce: Sequence) -> Option<Move> {
         self.moves.get(&id).filter(|to| to.nonce == nonce)?;
         self.moves.remove(&id)
@@ -136,28 +136,28 @@ impl Verifier {
         self.moves.remove_entry(&id)
     }
 
-    /// A goodbye that its node has not confirmed. Returns whether it is new.
+    /// Notes a leave that its node has not confirmed. Returns whether it is new.
     pub(super) fn begin_leave(&mut self, slot: Slot) -> bool {
         self.leaves.insert(slot)
     }
 
-    /// Whether a goodbye of this node waits.
+    /// Whether an unconfirmed leave of this node is pending.
     pub(super) fn is_leaving(&self, slot: Slot) -> bool {
         self.leaves.contains(&slot)
     }
 
-    /// A Join of a node that is not proved was passed on to us.
+    /// Notes a forwarded Join of a node that is not proved.
     pub(super) fn heard_join(&mut self, id: Id, now: Instant) {
         while self.joiners.pop_expired(now).is_some() {}
         self.joiners.insert(id, now, now + EPOCH);
     }
 
-    /// Whether such a Join was heard of this node.
+    /// Whether a forwarded Join of this node was noted.
     pub(super) fn is_joiner(&self, id: Id, now: Instant) -> bool {
         self.joiners.contains(id, now)
     }
 
-    /// The node disagrees, or is gone in another way. Returns whether a goodbye waited.
+    /// Ends a pending leave: the node refuted it, or ended otherwise. Returns whether one was pending.
     pub(super) fn end_leave(&mut self, slot: Slot) -> bool {
         self.leaves.remove(&slot)
     }

@@ -1,7 +1,7 @@
-//! Network coordinates after Vivaldi: from where two nodes are, how long the way between them takes.
+//! Network coordinates after Vivaldi: they estimate the round-trip time between two nodes.
 //!
-//! Each node holds a point in eight dimensions and a height above it (its last mile). Every measured round-trip
-//! time pulls the point a little to where it should be, the more so the surer the other is of itself.
+//! Each node has a point in eight dimensions and a height above it (its last mile). Every measured round-trip time
+//! moves the point a little. It moves further if the other node's error is smaller.
 
 use core::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::wire::{DecodeError, Reader, Writer};
 /// How many dimensions a coordinate has.
 pub const DIMENSIONS: usize = 8;
 
-/// The error of a node that knows nothing, and the most that is believed of one that says worse.
+/// The error of a new node, and the largest error that is accepted.
 const ERROR_MAX: f64 = 1.5;
 /// How fast the error follows the samples.
 const CE: f64 = 0.25;
@@ -19,21 +19,21 @@ const CE: f64 = 0.25;
 const CC: f64 = 0.25;
 /// The least height: 10 µs, in seconds.
 const HEIGHT_MIN: f64 = 1.0e-5;
-/// How far from the origin the pull back to it becomes notable, in seconds: coordinates shall not drift away.
+/// The distance from the origin, in seconds, at which gravity takes effect: it keeps coordinates from drifting away.
 const GRAVITY_RHO: f64 = 150.0;
-/// Points closer than this are the same, and a direction is drawn.
+/// Points closer than this are treated as equal, and a random direction is drawn.
 const SAME: f64 = 1.0e-6;
-/// No way is longer than this, in seconds; a coordinate beyond it is a forgery.
+/// The longest distance, in seconds; a coordinate beyond it is forged.
 const REACH_MAX: f32 = 60.0;
 
-/// Where a node is. Distances are seconds.
+/// A position. Distances are seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coordinate {
     /// The point.
     pub point: [f32; DIMENSIONS],
-    /// How far above the point.
+    /// The height above the point.
     pub height: f32,
-    /// How unsure the node is of it: 0 is certain.
+    /// The error: 0 is certain.
     pub error: f32,
 }
 
@@ -44,10 +44,10 @@ impl Default for Coordinate {
 }
 
 impl Coordinate {
-    /// How long it is on the wire.
+    /// The encoded length.
     pub const BYTES: usize = 4 * (DIMENSIONS + 2);
 
-    /// Moves to where this round-trip time to `other` says we are.
+    /// Moves the point according to a round-trip time to `other`.
     pub fn update(&mut self, other: &Self, rtt: Duration, rng: &mut Rng) {
         let rtt = rtt.as_secs_f64().max(SAME);
         let wrong = (self.seconds_to(other) - rtt).abs() / rtt;
@@ -72,7 +72,7 @@ impl Coordinate {
         }
     }
 
-    /// Reads what [`Coordinate::write`] wrote; what is no place on earth is refused.
+    /// Reads what [`Coordinate::write`] wrote; it refuses values out of range.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut values = [0.0f32; DIMENSIONS + 2];
         for value in &mut values {
@@ -92,7 +92,7 @@ impl Coordinate {
         length(&self.offset(other)) + f64::from(self.height) + f64::from(other.height)
     }
 
-    /// From `other` to here.
+    /// The vector from `other` to here.
     fn offset(&self, other: &Self) -> [f64; DIMENSIONS] {
         core::array::from_fn(|at| f64::from(self.point[at]) - f64::from(other.point[at]))
     }

@@ -7,9 +7,9 @@
 //! | 5 | 16 | id of the sender |
 //! | 21 | | messages up to the end, at least one |
 //!
-//! A message is a length (one byte below 128, else two with the high bit of the first set), a kind, and that many
-//! bytes less one of body. So a kind that is unknown can be skipped, and one broken message does not spoil the rest
-//! (SA-54). All integers are big-endian, an id is 16 bytes, a sequence, an incarnation 4.
+//! A message is a length, a kind, and a body of the length less one byte. A length below 128 takes one byte; others
+//! take two, with the high bit of the first set. So an unknown kind can be skipped, and one broken message does not
+//! affect the rest (SA-54). All integers are big-endian. An id has 16 bytes; a sequence and an incarnation have 4.
 //!
 //! | kind | message | body |
 //! |---|---|---|
@@ -28,10 +28,10 @@
 //! | 12 | Want | sequence, ids |
 //! | 13 | Padding | zeros |
 //!
-//! Contents are an address (kind 4 or 6, ip, port), and if there is more: the number of further addresses, these,
-//! and metadata up to the end. Time is microseconds since the Unix epoch. A range is its bits and, in 8 bytes, its
-//! prefix. Who sends the packet is the sender of kinds 0 to 4 and 10 to 12; of Join and Alive it is the node itself,
-//! whose word alone counts on what it is (SA-58); of Suspect, Dead and User it is written.
+//! Contents are an address (kind 4 or 6, ip, port). If there is more, the number of further addresses follows, then
+//! these, then metadata up to the end. Time is microseconds since the Unix epoch. A range is its bits and, in 8 bytes,
+//! its prefix. The sender of the packet is the originator of kinds 0 to 4 and 10 to 12. The originator of Join and
+//! Alive is the node itself, since only a node describes itself (SA-58). Suspect, Dead and User name their originator.
 
 use super::contents::Contents;
 use super::message::{Header, Message, NodeView};
@@ -45,7 +45,7 @@ use crate::wire::{DecodeError, Reader, Writer};
 
 /// The version of these bytes.
 pub const VERSION: u8 = 1;
-/// What a packet has before its messages.
+/// The bytes of a packet before its messages.
 pub const HEAD_BYTES: usize = 21;
 
 const PING: u8 = 0;
@@ -71,7 +71,7 @@ pub(super) const ENTRY_BYTES: usize = 25;
 pub struct Ring([u8; 4]);
 
 impl Ring {
-    /// Of the ring with this name.
+    /// The ring with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let digest = hash(name.as_bytes());
@@ -82,9 +82,9 @@ impl Ring {
 /// The start of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Of which ring.
+    /// The ring.
     pub ring: Ring,
-    /// Who sent it.
+    /// The sender.
     pub from: Id,
 }
 
@@ -96,10 +96,10 @@ impl Head {
         writer.u128(self.from.number());
     }
 
-    /// Reads the start of a packet and holds that its messages add up.
+    /// Reads the start of a packet and checks that its messages add up.
     ///
     /// # Errors
-    /// If it is of another version, or too short, or its messages do not end where it ends.
+    /// If it has another version, is too short, or its messages do not end where it ends.
     pub fn read<'a>(bytes: &'a [u8]) -> Result<(Self, Messages<'a>), DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != VERSION {
@@ -118,7 +118,7 @@ impl Head {
     }
 }
 
-/// The messages of a packet, one after the other; a broken one does not spoil the next.
+/// The messages of a packet, one after the other; a broken one does not affect the next.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     from: Id,
@@ -244,7 +244,7 @@ fn read_id(reader: &mut Reader<'_>) -> Result<Id, DecodeError> {
     Ok(Id::new(reader.u128()?))
 }
 
-/// Flags in the first of eight bytes, and a time in the others: they last for two thousand years.
+/// Flags in the first of eight bytes, and a time in the others.
 fn read_time(reader: &mut Reader<'_>, known: u8) -> Result<(u8, Wall), DecodeError> {
     let both = reader.u64()?;
     let flags = (both >> TIME_BITS) as u8;
@@ -350,7 +350,7 @@ pub fn size(message: &Message<'_>) -> usize {
     body + 1 + if body + 1 < 0x80 { 1 } else { 2 }
 }
 
-/// How many bytes of a message of so many are the length in front of it.
+/// How many bytes the length field of a message of this size takes.
 const fn frame_bytes(size: usize) -> usize {
     if size <= 0x80 { 1 } else { 2 }
 }
@@ -375,14 +375,14 @@ const fn kind(message: &Message<'_>) -> u8 {
     }
 }
 
-/// A message with its bytes made once, however often it is sent (S-50, S-54, S-55).
+/// An encoded message: encoded once, however often it is sent (S-50, S-54, S-55).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coded {
     bytes: Box<[u8]>,
 }
 
 impl Coded {
-    /// Encodes a message. What it says is in the bytes; a `Coded` is never put into another (SA-52).
+    /// Encodes a message. A `Coded` is never put into another (SA-52).
     #[must_use]
     pub fn new(message: &Message<'_>) -> Self {
         let mut bytes = Vec::with_capacity(size(message));
@@ -396,7 +396,7 @@ impl Coded {
         &self.bytes
     }
 
-    /// How many they are.
+    /// The number of bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.bytes.len()

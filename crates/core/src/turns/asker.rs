@@ -1,7 +1,7 @@
-//! The asker: the wishes of this node's applications, and their turns (TU-13 … TU-17).
+//! The asker: the requests of this node's applications, and their turns (TU-13 … TU-17).
 //!
-//! One name has one stage at a time: it waits for a moment to ask, it asks, or it is held. The first wish of the queue asks;
-//! the others of this node wait behind it.
+//! A name has one stage at a time: it waits to send an Ask, an Ask is under way, or it is held. The Ask is for the
+//! first request of the queue; the other requests of this node wait behind it.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ use crate::rng::Rng;
 use crate::tag::RequestId;
 use crate::time::{Instant, micros};
 
-/// A waiter asks again so often, and stays in the queues of the voters by that (TU-17).
+/// The interval at which a waiter repeats its Ask, and so stays in the queues of the voters (TU-17).
 const REFRESH: Duration = Duration::from_secs(2);
-/// The pause before silent voters are asked again.
+/// The pause before an Ask is repeated to silent voters.
 const RESEND: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
-/// A wish that does not wait tries so often if others ask at the same moment.
+/// A request that does not wait makes this many tries if others send Asks at the same moment.
 const TRIES: u32 = 3;
 
-/// What the asker may use.
+/// The context of the asker.
 pub(super) struct Cx<'a> {
     pub(super) now: Instant,
     pub(super) id: Id,
@@ -43,7 +43,7 @@ impl Cx<'_> {
         self.send_to(nonce, body, |_| true);
     }
 
-    /// Sends to the voters in these places.
+    /// Sends to the voters at these places.
     fn send_to(&mut self, nonce: u64, body: &Body, wanted: impl Fn(usize) -> bool) {
         let Some(record) = self.record else { return };
         let voters = record.voters.iter().enumerate().filter(|(place, _)| wanted(*place));
@@ -79,12 +79,12 @@ impl Asker {
         }
     }
 
-    /// A voter told its floor.
+    /// Notes the floor of a voter.
     pub(super) fn saw_floor(&mut self, floor: u64) {
         self.numbers.saw_floor(floor);
     }
 
-    /// An application wants a turn. The same turn again is the same wish (TU-39).
+    /// Handles the request of an application for a turn. The same turn again is the same request (TU-39).
     pub(super) fn lock(&mut self, cx: &mut Cx<'_>, request: RequestId, lock: Lock) {
         let key = Key::of(&lock.name);
         if let Some(name) = self.names.get_mut(&key) {
@@ -129,7 +129,7 @@ impl Asker {
         self.advance(cx, key);
     }
 
-    /// A turn of before this agent's start goes on, if its deadline has not passed (TU-35).
+    /// Resumes a turn from before this agent's start, if its deadline has not passed (TU-35).
     pub(super) fn resume(&mut self, cx: &mut Cx<'_>, request: RequestId, resume: Resume) {
         let key = Key::of(&resume.name);
         let deadline = Instant::from_micros(resume.deadline_micros);
@@ -148,7 +148,7 @@ impl Asker {
         self.advance(cx, key);
     }
 
-    /// A client keeps its turn; it learns how much is left (TU-34).
+    /// Keeps a turn for its client, and replies how much is left (TU-34).
     pub(super) fn keep(&mut self, cx: &mut Cx<'_>, request: RequestId, turn: TurnId) {
         let reply = match self.held(turn) {
             Some((_, held)) => match held.over(cx.now) {
@@ -166,7 +166,7 @@ impl Asker {
         cx.effects.reply(request, reply);
     }
 
-    /// How much is left of a turn; nobody keeps it by asking.
+    /// Replies how much is left of a turn; this does not keep it.
     pub(super) fn check(&mut self, cx: &mut Cx<'_>, request: RequestId, turn: TurnId) {
         let held = self.held(turn).map(|(_, held)| (held.over(cx.now), held.until()));
         cx.effects.reply(
@@ -213,7 +213,7 @@ impl Asker {
         self.advance(cx, key);
     }
 
-    /// A voter answered.
+    /// Handles an answer of a voter.
     pub(super) fn on_answer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -262,7 +262,7 @@ impl Asker {
         Ok(())
     }
 
-    /// A voter says that a name is free for us.
+    /// Handles the message of a voter that a name is free for this node.
     pub(super) fn on_free(&mut self, cx: &mut Cx<'_>, key: Key, top: u64) {
         self.numbers.saw(key, top);
         match self.names.get_mut(&key) {
@@ -271,7 +271,7 @@ impl Asker {
                 self.advance(cx, key);
             }
             Some(Name { stage: Stage::Asking(_), .. }) => {}
-            // Nobody wants it any more: the voter need not wait for us.
+            // No request for it is left: the voter need not reserve it.
             _ => {
                 let ended = Ended { key, number: 0, session: 0 };
                 cx.send_all(0, &Body::Release(ended));
@@ -279,14 +279,14 @@ impl Asker {
         }
     }
 
-    /// A voter confirmed a Release.
+    /// Handles the confirmation of a Release.
     pub(super) fn on_released(&mut self, cx: &Cx<'_>, place: usize, nonce: u64) -> Result<(), Refusal> {
         let voters = cx.record.map_or(0, |record| record.voters.len());
         let known = self.releases.confirmed(nonce, place, voters);
         if known { Ok(()) } else { Err(Refusal::Reject("a confirmation of nothing under way")) }
     }
 
-    /// The record changed, or is known at last: whoever waits asks now.
+    /// Sends the waiting Asks now: the record changed, or became known.
     pub(super) fn wake(&mut self, cx: &mut Cx<'_>) {
         let keys: Vec<Key> = self.names.keys().copied().collect();
         for key in keys {
@@ -317,7 +317,7 @@ impl Asker {
         names.chain(self.releases.next()).filter(|at| *at != Instant::FAR).min()
     }
 
-    /// The node stops: nobody waits any more. Turns that clients keep are left to them; the others are released.
+    /// Stops: ends all waits. Turns that clients keep are left to them; the others are released.
     pub(super) fn stop(&mut self, cx: &mut Cx<'_>) {
         let keys: Vec<Key> = self.names.keys().copied().collect();
         for key in keys {
@@ -345,7 +345,7 @@ impl Asker {
         self.releases.clear();
     }
 
-    /// The turns and waiting wishes of this node.
+    /// The turns and waiting requests of this node.
     pub(super) fn status(&self, now: Instant) -> Vec<TurnStatus> {
         self.names.values().flat_map(|name| name.status(now)).collect()
     }
@@ -378,7 +378,7 @@ impl Asker {
         nonce
     }
 
-    /// Does for a name whatever can be done now; a name that nobody wants is forgotten.
+    /// Does everything that is possible now for a name. A name without request or turn is forgotten.
     fn advance(&mut self, cx: &mut Cx<'_>, key: Key) {
         let Some(name) = self.names.get_mut(&key) else { return };
         match &mut name.stage {
@@ -440,13 +440,13 @@ impl Asker {
         }
     }
 
-    /// Asks all voters with a new session and the least number that can be granted (TU-13).
+    /// Sends an Ask to all voters with a new session and the least number that can be granted (TU-13).
     fn start_attempt(&mut self, cx: &mut Cx<'_>, key: Key) {
         let session = cx.rng.next_u64().max(1);
         self.ask_as(cx, key, session);
     }
 
-    /// Asks again in the same session with a greater number: grants of another number are not counted with it.
+    /// Sends an Ask in the same session with a greater number: grants of another number are not counted with it.
     fn ask_higher(&mut self, cx: &mut Cx<'_>, key: Key) {
         let Some(Name { stage: Stage::Asking(attempt), .. }) = self.names.get(&key) else { return };
         let (session, old, nonce) = (attempt.session, attempt.number, attempt.round.nonce);
@@ -487,7 +487,7 @@ impl Asker {
         name.stage = Stage::Held(turn);
     }
 
-    /// No majority: releases what it got and asks again later, with a new session (TU-17).
+    /// Ends an attempt without a majority: releases its grants and retries later, with a new session (TU-17).
     fn failed(&mut self, cx: &mut Cx<'_>, key: Key) {
         let need = cx.record.map_or(0, Record::majority);
         self.release_attempt(cx, key);
@@ -497,7 +497,7 @@ impl Asker {
         let backoff = rtt.max(Duration::from_millis(1)) * (1 << name.failures.min(7));
         let pause = rtt + cx.rng.duration_below(backoff.min(REFRESH));
         let blocked = name.blocker.filter(|(_, until)| *until > cx.now);
-        // A vote of another asker that failed as well is released soon; a turn may last.
+        // The grant of another asker whose attempt failed as well is released soon; a turn may last.
         let is_vote = blocked.is_some_and(|(blocker, _)| blocker.left_micros <= micros(FIRST));
         name.stage = Stage::Waiting(match blocked {
             Some((_, until)) if !is_vote => (cx.now + REFRESH).min(until + pause),
@@ -519,7 +519,7 @@ impl Asker {
         }
     }
 
-    /// Ends an attempt under way: answers to it that come later do not count (TU-17).
+    /// Ends an attempt under way: later answers to it do not count (TU-17).
     fn release_attempt(&mut self, cx: &mut Cx<'_>, key: Key) {
         let Some(name) = self.names.get_mut(&key) else { return };
         let Stage::Asking(attempt) = name.stage else { return };
@@ -546,7 +546,7 @@ impl Asker {
         cx.send_all(nonce, &Body::Ask(ask));
     }
 
-    /// Asks voters again that did not answer, with the same nonce.
+    /// Repeats the Ask to voters that did not answer, with the same nonce.
     fn resend(&mut self, cx: &mut Cx<'_>, key: Key) {
         let after = self.resend_after();
         let Some(name) = self.names.get_mut(&key) else { return };
@@ -570,7 +570,7 @@ impl Asker {
         }
     }
 
-    /// A turn is over without a Release: a command may still run, so its lease runs out by itself (TU-36).
+    /// Ends a turn without a Release: a command may still run, so its lease must expire (TU-36).
     fn lose(&mut self, cx: &mut Cx<'_>, key: Key, reason: LostReason) {
         if let Some(Name { stage: Stage::Held(turn), text, .. }) = self.names.get(&key) {
             let (turn, fence) = (turn.turn, turn.number);

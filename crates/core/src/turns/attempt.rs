@@ -1,4 +1,4 @@
-//! One attempt to get a name, and one turn: which voters granted what, and until when it counts (TU-13 … TU-16).
+//! One attempt to get a name, and one turn: the grants of voters, and until when they count (TU-13 … TU-16).
 
 use core::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{LostReason, TurnId};
 use crate::id::Id;
 use crate::time::Instant;
 
-/// The length of the first lease: votes of an asker that dies block nobody for longer (TU-15).
+/// The length of the first lease: grants to an asker that dies block a name no longer than this (TU-15).
 pub(super) const FIRST: Duration = Duration::from_secs(2);
 
-/// The most renewals of a turn that wait for answers.
+/// The most renewals of a turn that await answers.
 const RENEWALS_MAX: usize = 4;
 
 /// Places of voters in the record.
@@ -33,7 +33,7 @@ impl Voters {
     }
 }
 
-/// A question to all voters under one nonce.
+/// A request to all voters with one nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) nonce: u64,
@@ -72,12 +72,12 @@ impl Round {
         }
     }
 
-    /// When the voters that are silent are asked again.
+    /// When the request is repeated to the silent voters.
     pub(super) fn resend_at(&self) -> Instant {
         self.resend_at
     }
 
-    /// Whether the silent voters are to be asked again now; the next time comes later.
+    /// Whether the request is to be repeated to the silent voters now; the next interval is longer.
     pub(super) fn is_resend_due(&mut self, now: Instant, after: Duration) -> bool {
         let due = now >= self.resend_at;
         if due {
@@ -87,20 +87,20 @@ impl Round {
         due
     }
 
-    /// Whether answers to the first sending are a round trip.
+    /// Whether the request was sent only once, so that its answers measure a round trip.
     pub(super) fn is_first_sending(&self) -> bool {
         self.resends == 0
     }
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Answers are missing.
     Open,
     /// A majority granted.
     Won,
-    /// The number is too low at a voter: ask with a greater one.
+    /// The number is too low at a voter: an Ask with a greater one must follow.
     Behind,
     /// A majority is no longer possible.
     Lost,
@@ -120,7 +120,7 @@ impl Attempt {
         Self { session, number, round, behind: false }
     }
 
-    /// Takes an answer in. Grants that come after the validity they would give do not count (TU-14).
+    /// Notes an answer. Grants that arrive after the validity they would give do not count (TU-14).
     pub(super) fn note(&mut self, now: Instant, place: usize, answer: &Answer, record: &Record) -> Outcome {
         if now >= self.ends() {
             return Outcome::Lost;
@@ -201,7 +201,7 @@ impl Turn {
         self.until.min(self.limit)
     }
 
-    /// Whether the turn is over, and why (TU-16).
+    /// Why the turn is over, if it is (TU-16).
     pub(super) fn over(&self, now: Instant) -> Option<LostReason> {
         if now >= self.limit {
             Some(LostReason::Limit)
@@ -212,7 +212,7 @@ impl Turn {
         }
     }
 
-    /// Whether somebody still wants the turn (TU-39).
+    /// Whether the client has kept the turn lately, or need not keep it (TU-39).
     pub(super) fn is_attended(&self, now: Instant) -> bool {
         self.kept.is_none_or(|kept| now.since(kept) < validity(self.lease.max(FIRST)))
     }
@@ -222,7 +222,7 @@ impl Turn {
         now >= self.renew_at && self.over(now).is_none() && self.is_attended(now)
     }
 
-    /// A renewal goes out under this round.
+    /// Begins a renewal with this round.
     pub(super) fn renewing(&mut self, round: Round, lease: Duration) -> Option<u64> {
         self.lease = lease;
         self.renew_at = round.sent + interval(lease);
@@ -230,7 +230,7 @@ impl Turn {
         (self.renewals.len() > RENEWALS_MAX).then(|| self.renewals.remove(0).nonce)
     }
 
-    /// Takes an answer to a renewal in; a majority of refusals means that another has the name.
+    /// Notes an answer to a renewal; a majority of refusals means that another node has the name.
     pub(super) fn note(
         &mut self,
         now: Instant,
@@ -271,12 +271,12 @@ impl Turn {
         }
     }
 
-    /// Nobody keeps the turn: no renewal until somebody does.
+    /// Stops renewing until the client keeps the turn again.
     pub(super) fn rest(&mut self) {
         self.renew_at = Instant::FAR;
     }
 
-    /// The client keeps the turn.
+    /// Notes that the client keeps the turn.
     pub(super) fn keep(&mut self, now: Instant) {
         if self.kept.is_some() {
             self.kept = Some(now);
@@ -286,20 +286,20 @@ impl Turn {
         }
     }
 
-    /// When something is to be done for it.
+    /// When the next action for it is due.
     pub(super) fn next(&self) -> Instant {
         let resend = self.renewals.last().map_or(Instant::FAR, Round::resend_at);
         resend.min(self.renew_at).min(self.until())
     }
 }
 
-/// What an answer to a renewal changed.
+/// The effect of an answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Renewed {
     /// Nothing yet.
     Open,
     /// The turn is valid for longer.
     Extended,
-    /// A majority says that another has the name.
+    /// A majority answers that another node has the name.
     Taken,
 }

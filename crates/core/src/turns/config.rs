@@ -16,19 +16,20 @@ pub const PORT: u16 = 30_042;
 pub struct Config {
     /// The id of this node.
     pub id: Id,
-    /// Where the socket binds.
+    /// The address of the socket.
     pub bind: SocketAddr,
-    /// Where others reach this node. It votes if this address is one of `voters`.
+    /// The address at which others reach this node. It votes if this address is one of `voters`.
     pub own: SocketAddr,
-    /// The voters that found the group, and later the addresses to ask (TU-6).
+    /// The voters that found the group, and later the addresses to query (TU-6).
     pub voters: Vec<SocketAddr>,
     /// The length L of a lease. The founder writes it into the record; later the record's value counts.
     pub lease: Duration,
-    /// The most wishes and turns of this node at a time; one more is answered with `Full`.
+    /// The most requests and turns of this node at a time; one more is answered with `Full`.
     pub wishes_max: usize,
     /// The most names a voter remembers; a voter forgets the longest unused name first.
     pub names_max: usize,
     /// A fault built in on purpose, to see a checker catch it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
@@ -44,13 +45,14 @@ impl Default for Config {
             lease: Duration::from_secs(10),
             wishes_max: 1024,
             names_max: 16_384,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
 }
 
 impl Config {
-    /// Holds that the settings go together.
+    /// Checks that the settings can work together.
     ///
     /// # Errors
     /// If they do not.
@@ -75,6 +77,18 @@ impl Config {
         voters.sort_unstable();
         voters
     }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
+    }
 }
 
 const LEASE_MIN: Duration = Duration::from_secs(2);
@@ -86,7 +100,7 @@ pub enum ConfigError {
     /// None, or too many.
     #[error("token.voters names {0} addresses: name 1, 3, 5 or 7, the same on all nodes")]
     Voters(usize),
-    /// One address stands there twice.
+    /// An address is listed twice.
     #[error("token.voters names {0} twice: name each voter once")]
     Twice(SocketAddr),
     /// Too short to be renewed, or too long to wait for.

@@ -1,4 +1,4 @@
-//! The disk: what is written, what is under way, and what was read (TU-7, TU-11, TU-19).
+//! The disk: its content, and the reads and writes under way (TU-7, TU-11, TU-19).
 
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ pub(super) enum Write {
     EraseSnapshot,
 }
 
-/// What a voter finds on its disk.
+/// The content of a voter's disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) record: Option<Record>,
     pub(super) bound: u64,
     pub(super) snapshot: Option<Vec<u8>>,
-    /// Something could not be read: the voter must not vote.
+    /// Whether something could not be read: then the voter must not vote.
     pub(super) broken: bool,
 }
 
@@ -67,7 +67,7 @@ impl Disk {
         )
     }
 
-    /// A read was answered. Returns everything once the last one is.
+    /// Notes the reply to a read. Returns everything once the last one is answered.
     pub(super) fn loaded(&mut self, op: OpId, value: Result<Option<&[u8]>, ()>) -> Option<Found> {
         let get = self.gets.remove(&op)?;
         match (get, value) {
@@ -86,14 +86,14 @@ impl Disk {
         self.gets.is_empty().then(|| core::mem::take(&mut self.found))
     }
 
-    /// A write goes out under this operation.
+    /// Registers a write.
     pub(super) fn writing(&mut self, write: Write) -> OpId {
         let op = self.op();
         self.writes.insert(op, write);
         op
     }
 
-    /// A write was answered.
+    /// Ends a write that was answered.
     pub(super) fn written(&mut self, op: OpId) -> Option<Write> {
         self.writes.remove(&op)
     }

@@ -1,4 +1,4 @@
-//! What the parts want done: a queue that only the machine empties.
+//! The effects of the parts: a queue that only the machine empties.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub(super) struct Sending {
     pub(super) body: Body,
 }
 
-/// The wishes of the parts, in order within each kind.
+/// The effects, in order within each kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Effects {
     pub(super) outgoing: Vec<Sending>,

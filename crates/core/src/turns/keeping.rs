@@ -1,46 +1,46 @@
-//! Keeping: how long a turn is valid, and when what runs under it must end (TU-14, TU-33 … TU-36).
+//! Keeping: how long a turn is valid, and when a command under it must end (TU-14, TU-33 … TU-36).
 //!
-//! These are rules without I/O. The asker, the command line, the guard and the simulator's runner all use them: the
-//! rule that is tested is the rule that runs.
+//! These are rules without I/O. The asker, the command line, the guard and the simulator's runner all use them, so the
+//! tested rule is the one in use.
 //!
 //! A span H = 0.8 · length of validity is cut in eighths. The command gets TERM at 3/8 of H before the end of validity and
 //! KILL at 1/8 before it. With a lease of 10 s these are 5 s and 7 s after the last renewal was sent.
 //!
-//! A weak turn is valid for the grace period P of its ring after the last sign of life of its agent, because no other
-//! node makes a token earlier (TU-41). The command gets TERM after P/2 and KILL after 4/5 P (TU-42).
+//! A weak turn is valid for the grace period P of its ring after the last answer of its agent, because no other node
+//! makes a token earlier (TU-41). The command gets TERM after P/2 and KILL after 4/5 P (TU-42).
 
 use core::time::Duration;
 
 use crate::time::Instant;
 
-/// A command that lost its turn gets KILL so long after TERM, or at the deadline if that is earlier.
+/// A command that lost its turn gets KILL this long after TERM, or at the deadline if that is earlier.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-/// The validity that a lease of this length gives, counted from when it was asked for (TU-14).
+/// The validity of a lease of this length, counted from when its Ask was sent (TU-14).
 #[must_use]
 pub fn validity(lease: Duration) -> Duration {
     lease * 4 / 5
 }
 
-/// How often a turn is renewed, and how often a client asks its agent to keep it (TU-16, TU-34).
+/// The interval between renewals of a turn, and between a client's Keep commands (TU-16, TU-34).
 #[must_use]
 pub fn interval(lease: Duration) -> Duration {
     lease / 6
 }
 
-/// What the guard is to send to the command.
+/// The signal of the guard to the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Ask the command to end.
+    /// The command should end.
     Term,
-    /// End it, with everything it started.
+    /// The command is killed, with everything it started.
     Kill,
 }
 
 /// How long before the end of validity a command gets its signals, as parts of the span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Margins {
-    /// A lease: the voters give the name to nobody else before validity ends.
+    /// A lease: the voters grant the name to no other node before validity ends.
     Lease,
     /// The grace period of a ring.
     Grace,
@@ -61,8 +61,8 @@ impl Margins {
         }
     }
 
-    /// How long after TERM a command that lost its turn gets KILL. The agent of a weak turn whose client is gone keeps the
-    /// token for P/2, so half of that is enough for the command.
+    /// How long after TERM a command that lost its turn gets KILL. After its client is gone, the agent of a weak turn
+    /// keeps the token for P/2, so half of that is enough for the command.
     fn grace(self, span: Duration) -> Duration {
         match self {
             Self::Lease => GRACE,
@@ -76,10 +76,10 @@ impl Margins {
 pub struct Keeping {
     /// The end of validity.
     ends: Instant,
-    /// The span whose parts are the margins: the longest validity that was ever given at once.
+    /// The span whose parts are the margins: the longest validity given at once so far.
     span: Duration,
     margins: Margins,
-    /// When the command gets TERM and KILL because of its limit, whatever the agent says.
+    /// When the command gets TERM and KILL because of its limit, whatever the agent answers.
     limit: Option<(Instant, Instant)>,
     /// When the turn was lost or the client went away, if it did.
     ended: Option<Instant>,
@@ -87,20 +87,20 @@ pub struct Keeping {
 }
 
 impl Keeping {
-    /// A turn of which `left` was left when it was asked for at `asked`.
+    /// A turn of which `left` was left when the request was sent at `asked`.
     #[must_use]
     pub fn new(asked: Instant, left: Duration) -> Self {
         Self { ends: asked + left, span: left, margins: Margins::Lease, limit: None, ended: None, told: None }
     }
 
-    /// A weak turn whose agent said at `asked` or later that it has the token, in a ring with this grace period. The
-    /// command gets TERM and KILL at the moments of its limit, if the agent goes on to say so.
+    /// A weak turn whose agent confirmed at `asked` or later that it has the token, in a ring with this grace period.
+    /// If the agent continues to confirm it, the command gets TERM and KILL at the times of its limit.
     #[must_use]
     pub fn weak(asked: Instant, grace: Duration, limit: (Instant, Instant)) -> Self {
         Self { margins: Margins::Grace, limit: Some(limit), ..Self::new(asked, grace) }
     }
 
-    /// The agent answered a question that was sent at `asked`: so much is left. It counts from the question, so an answer
+    /// Takes the answer of the agent to a request sent at `asked`. The time left counts from the request, so an answer
     /// that waited in a buffer never lengthens a turn (TU-34). A command that is being ended stays so.
     pub fn extend(&mut self, asked: Instant, left: Duration) {
         if self.ended.is_none() && self.told.is_none() {
@@ -109,7 +109,7 @@ impl Keeping {
         }
     }
 
-    /// The turn is lost, or nobody keeps it any more: the command ends now.
+    /// Ends the command now: the turn is lost, or its client is gone.
     pub fn end(&mut self, now: Instant) {
         self.ended.get_or_insert(now);
     }
@@ -127,7 +127,7 @@ impl Keeping {
         is_new.then(|| *self.told.insert(due))
     }
 
-    /// When [`Keeping::signal`] has something to say.
+    /// When [`Keeping::signal`] next returns a signal.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         match self.told {
@@ -143,7 +143,7 @@ impl Keeping {
         self.ends
     }
 
-    /// Whether the command may go on at this moment.
+    /// Whether the command may continue at this moment.
     #[must_use]
     pub fn is_valid(&self, now: Instant) -> bool {
         self.ended.is_none() && now < self.kill_at()

@@ -1,4 +1,4 @@
-//! The machine: matches what comes in, delegates to the parts, and applies what they want done.
+//! The machine: matches inputs, delegates to the parts, and applies their effects.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -26,22 +26,22 @@ use crate::time::{Instant, Now, micros};
 
 /// The datagram socket.
 pub const UDP: SocketId = SocketId::new(0);
-/// The space of record, bound and snapshot.
+/// The store space of record, bound and snapshot.
 pub const SPACE: SpaceId = SpaceId::new(0);
 
-/// The most Asks that wait for the disk; one more is not answered.
+/// The most Asks that wait for the disk; further ones are not answered.
 const WAITING_MAX: usize = 256;
 
 crate::counters! {
-    /// What a node that takes or grants turns counts.
+    /// The counters of a node that takes or grants turns.
     pub struct Counters {
-        /// Asks for a first lease that this voter got.
+        /// Asks for a first lease that this voter received.
         asks_received,
-        /// Renewals that this voter got.
+        /// Renewals that this voter received.
         renewals_received,
         /// Leases and renewals that this voter granted.
         granted,
-        /// Asks that this voter refused because another holds the name.
+        /// Asks that this voter refused because another node holds the name.
         held,
         /// Asks that this voter did not grant because it rests.
         resting,
@@ -53,33 +53,33 @@ crate::counters! {
         turns_lost,
         /// Messages of another group or epoch.
         groups_differ,
-        /// Datagrams that were not a message, or not one for here and now.
+        /// Datagrams that could not be decoded, or that this node does not accept in its state.
         refused,
         /// Writes that the disk refused.
         writes_failed,
     }
 }
 
-/// The timers, by the name under which `poll_timeout` tells them.
+/// The timers, by the names that `poll_timeout` returns.
 mod timer {
-    /// A voter looks at a name: a lease or a reservation ends.
+    /// A lease or a reservation of a voter ends.
     pub(super) const VOTER: &str = "turns.voter";
-    /// The asker asks, renews, repeats, or gives up.
+    /// The asker sends, renews, repeats, or fails.
     pub(super) const ASKER: &str = "turns.asker";
-    /// The voters are read.
+    /// The voters are queried.
     pub(super) const READ: &str = "turns.read";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Loading,
-    /// The snapshot is being erased: nothing is answered before that is durable (TU-19).
+    /// The snapshot is being erased: the voter does not answer before that is durable (TU-19).
     Erasing,
     Running,
     Stopping,
 }
 
-/// A node that asks for turns, and perhaps votes.
+/// A node that requests turns, and may vote.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turns {
     config: Config,
@@ -90,7 +90,7 @@ pub struct Turns {
     disk: Disk,
     pub(super) effects: Effects,
     pub(super) waiting: VecDeque<(SocketAddr, u64, Ask)>,
-    /// What waits until the snapshot is erased.
+    /// The content of the disk, kept until the snapshot is erased.
     pub(super) found: Option<Found>,
     pub(super) boot_id: Option<[u8; 16]>,
     pub(super) life: Life,
@@ -100,7 +100,7 @@ pub struct Turns {
 type Out<'a, 'b> = &'a mut Outbox<'b, Turns>;
 
 impl Turns {
-    /// A node with these settings; `seed` decides all it draws.
+    /// A node with these settings; `seed` decides all random choices.
     ///
     /// # Errors
     /// If the settings cannot work together.
@@ -123,7 +123,7 @@ impl Turns {
         })
     }
 
-    /// What it has counted so far.
+    /// The counters.
     #[must_use]
     pub fn counted(&self) -> Counters {
         self.counters
@@ -134,13 +134,13 @@ impl Turns {
         self.counters = Counters::default();
     }
 
-    /// Whether this node votes now, and why not.
+    /// Whether this node votes now, or why not.
     #[must_use]
     pub fn standing(&self, now: Instant) -> Standing {
         self.membership.standing(now)
     }
 
-    /// The ledger of this node's token has seen this fence: a group that is founded here starts above it (TU-8).
+    /// Notes a fence of this node's token ledger: a group that is founded here starts above it (TU-8).
     pub fn saw_ledger_fence(&mut self, fence: u64) {
         self.voter.saw_ledger_fence(fence);
     }
@@ -157,7 +157,7 @@ impl Turns {
         self.membership.known().map_or(Duration::ZERO, |record| record.lease)
     }
 
-    /// Everything about the node.
+    /// The status of the node.
     #[must_use]
     pub fn status(&self, now: Instant) -> Status {
         let known = self.membership.known();
@@ -258,7 +258,7 @@ impl Turns {
         nonce: u64,
         state: super::State,
     ) -> Result<(), Refusal> {
-        // A voter that does not vote has forgotten its leases, or never had one: it cannot say that a name is free.
+        // A voter that does not vote may have forgotten its leases: it cannot report that a name is free.
         let lease = state.lease.filter(|_| state.standing == Standing::Voting);
         let floor = state.floor;
         let changed =
@@ -273,7 +273,7 @@ impl Turns {
         Ok(())
     }
 
-    /// A voter of the group by which this node asks said something.
+    /// The place of a voter in the group that this node sends its Asks to.
     fn place_of(&self, group: super::Group, epoch: u32, from: SocketAddr) -> Result<usize, Refusal> {
         let record = self.membership.known().filter(|record| (record.group, record.epoch) == (group, epoch));
         record.and_then(|record| record.place_of(from)).ok_or(Refusal::Reject("not a voter of this group"))
@@ -287,15 +287,15 @@ impl Turns {
         };
         let lease = record.lease;
         if let Some(until) = self.membership.resting_until(now.mono)
-            && !(ask.renew && self.config.fault == Some(Fault::GrantsWhileResting))
+            && !(ask.renew && self.config.has(Fault::GrantsWhileResting))
         {
-            // TU-20: also a renewal must wait.
+            // TU-20: a renewal must wait as well.
             self.counters.resting += 1;
             let left_ms = milliseconds(until.since(now.mono));
             self.answer(from, nonce, &ask, Verdict::Resting { left_ms });
             return Ok(());
         }
-        let needs_bound = self.config.fault != Some(Fault::BoundAfterGrant);
+        let needs_bound = !self.config.has(Fault::BoundAfterGrant);
         match self.voter.ask(now.mono, from, &ask, lease, needs_bound) {
             Decision::Refuse(why) => return Err(Refusal::Reject(why)),
             Decision::NeedsBound => {
@@ -329,7 +329,7 @@ impl Turns {
 
     /// Writes a bound that covers the number, unless one is under way.
     pub(super) fn reserve_bound(&mut self, number: u64) {
-        let is_broken = self.config.fault == Some(Fault::BoundAfterGrant);
+        let is_broken = self.config.has(Fault::BoundAfterGrant);
         let bound = if is_broken { number } else { self.voter.bound_for(number) };
         if self.disk.bound_under_way().is_none_or(|under_way| under_way < number) {
             self.effects.write(Write::Bound(bound));
@@ -356,7 +356,7 @@ impl Turns {
         self.effects.outgoing.push(Sending { to, group, epoch, nonce, body });
     }
 
-    /// Carries out what the parts want.
+    /// Applies the effects of the parts.
     fn apply(&mut self, out: Out<'_, '_>) {
         for Sending { to, group, epoch, nonce, body } in self.effects.outgoing.drain(..) {
             let message = Message { group, epoch, nonce, body };
@@ -394,7 +394,8 @@ impl Turns {
         }
     }
 
-    /// Asks the voters who holds a name. This node answers for itself: it takes no State from its own address.
+    /// Queries the voters for the holder of a name. This node answers for itself, since it accepts no State from its
+    /// own address.
     fn on_query(&mut self, now: Instant, request: RequestId, name: &str) {
         let nonce = self.rng.next_u64();
         let key = super::Key::of(name);

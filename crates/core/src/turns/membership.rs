@@ -1,11 +1,11 @@
-//! Membership of the group: this voter's record, what the other voters say, founding and recovery (TU-6 … TU-8, TU-19 … TU-22).
+//! Membership of the group: the record, the states of other voters, founding, recovery (TU-6 … TU-8, TU-19 … TU-22).
 //!
 //! | stage | the node | leaves it when |
 //! |---|---|---|
-//! | `Outsider` | is not listed; it only asks | – |
+//! | `Outsider` | is not listed; it only sends Asks | – |
 //! | `NoRecord` | is listed and has no record | the founder offers one, or the others name this node in theirs |
-//! | `Offering` | founds: offers its record to all others | all others have written it |
-//! | `Written` | has written an offered record | a voter says that the group is founded |
+//! | `Offering` | is the founder: offers its record to all others | all others have written it |
+//! | `Written` | has written an offered record | a voter reports that the group is founded |
 //! | `Recovering` | lost its record: rests, then reads the bounds of the others | enough intact voters have answered |
 //! | `Founded` | votes, after its rest | – |
 //! | `Halted` | must not vote | an operator decides |
@@ -25,12 +25,12 @@ use crate::machine::Refusal;
 use crate::rng::Rng;
 use crate::time::{Instant, Now, micros};
 
-/// How often a node that does not know the group reads the voters.
+/// How often a node that does not know the group queries the voters.
 const READ_FAST: Duration = Duration::from_millis(500);
-/// How often a node that knows it does: so it can tell which voters answer.
+/// How often a node that knows the group does: the answers show which voters are up.
 const READ_SLOW: Duration = Duration::from_secs(10);
 
-/// What membership may use.
+/// The context of membership.
 pub(super) struct Cx<'a> {
     pub(super) now: Now,
     pub(super) rng: &'a mut Rng,
@@ -56,7 +56,7 @@ enum Stage {
         rest_until: Instant,
         bounds: BTreeMap<SocketAddr, u64>,
     },
-    /// The disk may have `refused` the record: the write goes out again with the next reading.
+    /// If the disk `refused` the record, it is written again with the next query.
     Founded {
         rest_until: Instant,
         written: bool,
@@ -65,7 +65,7 @@ enum Stage {
     Halted(&'static str),
 }
 
-/// What a voter said last.
+/// The last state of a voter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Heard {
     at: Instant,
@@ -78,11 +78,11 @@ pub(super) struct Membership {
     own: SocketAddr,
     listed: Vec<SocketAddr>,
     lease: Duration,
-    fault: Option<Fault>,
+    reads_before_rest: bool,
     start: u64,
     /// This voter's own record; it is on disk, or on its way there.
     record: Option<Record>,
-    /// The record by which this node asks.
+    /// The record of the group that this node sends its Asks to.
     known: Option<Record>,
     stage: Stage,
     heard: BTreeMap<SocketAddr, Heard>,
@@ -97,7 +97,7 @@ impl Membership {
             own: config.own,
             listed: config.sorted_voters(),
             lease: config.lease,
-            fault: config.fault,
+            reads_before_rest: config.has(Fault::ReadsBeforeRest),
             start,
             record: None,
             known: None,
@@ -108,7 +108,7 @@ impl Membership {
         }
     }
 
-    /// The record was read from disk. `rests` says whether leases may have been forgotten.
+    /// Starts with the record from disk. `rests` says whether leases may have been forgotten.
     pub(super) fn loaded(&mut self, cx: &mut Cx<'_>, record: Option<Record>, rests: bool) {
         let is_listed = self.listed.contains(&self.own);
         self.read_at = Some(cx.now.mono);
@@ -136,7 +136,7 @@ impl Membership {
         self.evaluate(cx);
     }
 
-    /// The record by which this node asks.
+    /// The record of the group that this node sends its Asks to.
     pub(super) fn known(&self) -> Option<&Record> {
         self.known.as_ref()
     }
@@ -171,7 +171,7 @@ impl Membership {
         }
     }
 
-    /// What this node answers to a Read.
+    /// The answer of this node to a Read.
     pub(super) fn state(&self, now: Instant, bound: u64, floor: u64) -> State {
         let (id, start, standing) = (self.id, self.start, self.standing(now));
         State { id, start, standing, bound, floor, record: self.record.clone(), lease: None }
@@ -182,7 +182,7 @@ impl Membership {
         self.record.as_ref().map_or_else(Default::default, |record| (record.group, record.epoch))
     }
 
-    /// A voter answered something: it is there.
+    /// Notes that a voter answered.
     pub(super) fn heard_from(&mut self, now: Instant, from: SocketAddr) {
         if self.is_voter_addr(from) {
             let heard = self.heard.entry(from).or_insert(Heard { at: now, state: None });
@@ -190,7 +190,7 @@ impl Membership {
         }
     }
 
-    /// A voter told its state. Returns whether the record by which this node asks has changed.
+    /// Handles the state of a voter. Returns whether the record for this node's Asks has changed.
     pub(super) fn on_state(
         &mut self,
         cx: &mut Cx<'_>,
@@ -211,7 +211,7 @@ impl Membership {
         Ok(self.learn(cx))
     }
 
-    /// The founder offers a record (TU-8).
+    /// Handles the offer of a founder (TU-8).
     pub(super) fn on_offer(
         &mut self,
         cx: &mut Cx<'_>,
@@ -241,7 +241,7 @@ impl Membership {
         if !is_new {
             return Err(Refusal::Reject("an offer to a voter that has a record"));
         }
-        // A voter that gives a group up for another may have granted leases in it (TU-28).
+        // A voter that replaces its group by another may have granted leases in it (TU-28).
         let rest = own.is_some();
         self.stage = Stage::Written { answer: Some((from, nonce)), rest };
         self.record = Some(record.clone());
@@ -249,7 +249,7 @@ impl Membership {
         Ok(())
     }
 
-    /// A voter has written the offered record.
+    /// Handles the message of a voter that it has written the offered record.
     pub(super) fn on_accepted(
         &mut self,
         cx: &mut Cx<'_>,
@@ -272,7 +272,7 @@ impl Membership {
         Ok(())
     }
 
-    /// The record is on disk. Returns the floor that the voter has to take.
+    /// Handles the written record. Returns the floor that the voter must take.
     pub(super) fn record_written(&mut self, cx: &mut Cx<'_>, bound: u64) -> Option<u64> {
         let mut record = self.record.clone()?;
         match &mut self.stage {
@@ -298,7 +298,7 @@ impl Membership {
         Some(record.floor)
     }
 
-    /// The disk refused a record: the stage is tried again with the next reading. A voter does not vote before that.
+    /// Handles a failed write of a record: it is tried again with the next query. The voter does not vote before that.
     pub(super) fn write_failed(&mut self, write: &Write) {
         match &mut self.stage {
             Stage::Offering { written: false, .. } | Stage::Written { answer: Some(_), .. } => {
@@ -310,7 +310,7 @@ impl Membership {
         }
     }
 
-    /// An operator founds a new group (TU-28).
+    /// Founds a new group for an operator (TU-28).
     pub(super) fn refound(&mut self, cx: &mut Cx<'_>, bound: u64) -> bool {
         if !self.listed.contains(&self.own) || matches!(self.stage, Stage::Loading) {
             return false;
@@ -320,7 +320,7 @@ impl Membership {
         true
     }
 
-    /// An operator says that this voter's disk is a copy or a backup (TU-22).
+    /// Treats this voter's disk as a copy or a backup, for an operator (TU-22).
     pub(super) fn renew(&mut self, cx: &mut Cx<'_>) -> bool {
         if !matches!(self.stage, Stage::Founded { .. } | Stage::Halted(_)) || self.record.is_none() {
             return false;
@@ -332,7 +332,7 @@ impl Membership {
         true
     }
 
-    /// Reads the voters again when it is time, and repeats an offer.
+    /// Queries the voters again when it is time, and repeats an offer.
     pub(super) fn poll(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now.mono;
         if self.read_at.is_none_or(|at| now < at) {
@@ -363,7 +363,7 @@ impl Membership {
         self.read_at
     }
 
-    /// Every voter with what is known of it.
+    /// All voters and their last known states.
     pub(super) fn status(&self, now: Instant) -> Vec<VoterStatus> {
         let addrs = match &self.known {
             Some(record) => record.voters.iter().map(|voter| voter.addr).collect(),
@@ -417,9 +417,9 @@ impl Membership {
         })
     }
 
-    /// A recovering voter counts the bounds that it read after its rest (TU-21).
+    /// Counts a bound that a recovering voter read after its rest (TU-21).
     fn note_bound(&mut self, nonce: u64, from: SocketAddr, state: &State) {
-        let early = self.fault == Some(Fault::ReadsBeforeRest);
+        let early = self.reads_before_rest;
         let Stage::Recovering { rest_until, bounds } = &mut self.stage else { return };
         let is_intact = matches!(state.standing, Standing::Voting | Standing::Resting);
         let is_fresh = self.read.is_some_and(|(read, sent)| read == nonce && (sent >= *rest_until || early));
@@ -428,7 +428,7 @@ impl Membership {
         }
     }
 
-    /// Takes the next step of founding or recovery if what was heard allows it.
+    /// Takes the next step of founding or recovery if the known states allow it.
     fn evaluate(&mut self, cx: &mut Cx<'_>) {
         match &self.stage {
             Stage::NoRecord => {
@@ -465,8 +465,8 @@ impl Membership {
         }
     }
 
-    /// Founds the group once all others have said that they have no record. If one has written an offer of a founder that
-    /// lost its disk, that record is taken up.
+    /// Founds the group once all others have reported that they have no record. If one has written an offer of a
+    /// founder that lost its disk, that record is used.
     fn try_to_found(&mut self, cx: &mut Cx<'_>) {
         let others = self.others();
         let states: Vec<&State> =
@@ -530,7 +530,7 @@ impl Membership {
         cx.effects.outgoing.push(Sending { to, group, epoch, nonce, body: Body::Accepted { bound } });
     }
 
-    /// All voters have written the record: it is valid. A voter that gave another group up rests first.
+    /// Marks the record as founded: all voters have written it. A voter that replaced another group rests first.
     fn founded(&mut self, cx: &mut Cx<'_>) {
         let rests = match &self.stage {
             Stage::Offering { replaces, .. } => replaces.is_some(),
@@ -545,7 +545,7 @@ impl Membership {
         cx.effects.write(Write::Record(Some(record.clone()), None));
     }
 
-    /// Votes again once enough intact voters have told their bounds (TU-21).
+    /// Votes again once enough intact voters have reported their bounds (TU-21).
     fn try_to_recover(&mut self, cx: &mut Cx<'_>, bounds: &BTreeMap<SocketAddr, u64>) {
         let newest = self.founded_with_us().max_by_key(|(_, _, record)| record.epoch);
         let Some(record) = newest.map(|(_, _, record)| record.clone()) else { return };
@@ -560,7 +560,7 @@ impl Membership {
         cx.effects.write(Write::Record(self.record.clone(), Some(bound)));
     }
 
-    /// Sends the state to all others unasked: they learn at once that the group is founded.
+    /// Sends the state to all others without a request: they learn at once that the group is founded.
     fn tell_all(&self, cx: &mut Cx<'_>, bound: u64) {
         let (group, epoch) = self.stamp();
         let state = self.state(cx.now.mono, bound, self.record.as_ref().map_or(0, |record| record.floor));
@@ -570,7 +570,7 @@ impl Membership {
         }
     }
 
-    /// Takes the record that a majority of its own voters have. Returns whether that changed anything.
+    /// Learns the record that a majority of its own voters have. Returns whether that changed anything.
     fn learn(&mut self, cx: &mut Cx<'_>) -> bool {
         let own = self.voting_record().map(|record| (self.own, record));
         let told: Vec<(SocketAddr, &Record)> = self

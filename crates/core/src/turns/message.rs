@@ -1,4 +1,4 @@
-//! The messages, and what each means.
+//! The messages and their meaning.
 
 use core::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::record::Record;
 use crate::id::{Id, hash};
 use crate::outbox::Hex;
 
-/// A name as it travels: BLAKE2b-256 of its text.
+/// A name on the wire: BLAKE2b-256 of its text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub [u8; 32]);
 
@@ -27,7 +27,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The group of voters: 16 random bytes, drawn when it is founded. Zero stands for "not known".
+/// The group of voters: 16 random bytes, drawn when it is founded. Zero is "not known".
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(pub [u8; 16]);
 
@@ -65,7 +65,7 @@ pub struct Message {
 /// The content of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// An asker wants a lease, or wants to renew it. Every voter answers with [`Body::Answer`].
+    /// An asker requests or renews a lease. Every voter answers with [`Body::Answer`].
     Ask(Ask),
     /// A voter's answer to an [`Body::Ask`] with the same nonce.
     Answer(Answer),
@@ -73,9 +73,9 @@ pub enum Body {
     Release(Ended),
     /// A voter confirms a [`Body::Release`].
     Released(Ended),
-    /// A voter tells the first waiter that the name became free.
+    /// A voter notifies the first waiter that the name became free.
     Free {
-        /// Which name.
+        /// The name.
         key: Key,
         /// The greatest number this voter granted for it.
         top: u64,
@@ -84,7 +84,7 @@ pub enum Body {
     Offer {
         /// The record.
         record: Box<Record>,
-        /// The group that it replaces, if an operator founds anew (TU-28).
+        /// The group that it replaces, if an operator founds a new one (TU-28).
         replaces: Option<Group>,
     },
     /// A voter has written the record offered under the same nonce.
@@ -92,23 +92,23 @@ pub enum Body {
         /// The voter's bound: every number it ever granted is at most this.
         bound: u64,
     },
-    /// Asks any voter for its [`Body::State`].
+    /// Requests the [`Body::State`] of a voter.
     Read {
-        /// A name to tell about, too.
+        /// A name whose lease is requested as well.
         key: Option<Key>,
     },
-    /// What a voter knows; also its answer to a message of another group.
+    /// The state of a voter; also its answer to a message of another group.
     State(Box<State>),
 }
 
 /// A request for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Which name.
+    /// The name.
     pub key: Key,
     /// The number of the turn: its fence.
     pub number: u64,
-    /// The node that asks.
+    /// The asker.
     pub holder: Id,
     /// A random number, new for every attempt (TU-17).
     pub session: u64,
@@ -161,7 +161,7 @@ pub enum Verdict {
 /// The lease that a [`Body::Release`] ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Which name.
+    /// The name.
     pub key: Key,
     /// The number of the turn.
     pub number: u64,
@@ -169,7 +169,7 @@ pub struct Ended {
     pub session: u64,
 }
 
-/// What a voter knows.
+/// The state of a voter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// The node.
@@ -184,7 +184,7 @@ pub struct State {
     pub floor: u64,
     /// Its record.
     pub record: Option<Record>,
-    /// What it knows of the name that was asked for.
+    /// The lease of the requested name.
     pub lease: Option<LeaseSeen>,
 }
 
@@ -200,7 +200,7 @@ pub enum Standing {
     Founding,
     /// It lost its record and reads the bounds of the others (TU-21).
     Recovering,
-    /// It has started and waits until all leases it may have forgotten have run out (TU-19).
+    /// It has started and waits until all leases that it may have forgotten have expired (TU-19).
     Resting,
     /// It votes.
     Voting,

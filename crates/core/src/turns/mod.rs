@@ -1,55 +1,56 @@
 //! Exclusive turns: leases that a majority of declared voters grants.
 //!
-//! An *asker* wants a name, such as `billing`. It asks all *voters* at once. Each voter grants at most one lease of a name at
-//! a time. With grants of a majority the asker has the *turn*, and its number, the *fence*, is greater than that of every
-//! turn before it. `docs/spec/turns.md` has the clauses, numbered TU-n.
+//! An *asker* wants a name, such as `billing`. It sends an `Ask` to all *voters*. Each voter grants at most one lease
+//! of a name at a time. With grants of a majority the asker has the *turn*, and its number, the *fence*, is greater
+//! than that of every earlier turn. `docs/spec/turns.md` has the clauses, numbered TU-n.
 //!
 //! # The files
 //!
 //! | file | part |
 //! |---|---|
-//! | `machine.rs`, `storing.rs` | the [`Machine`] implementation: matches, delegates, and applies what the parts want done |
+//! | `machine.rs`, `storing.rs` | the [`Machine`] implementation: matches, delegates, and applies the effects of the parts |
 //! | `config.rs`, `message.rs`, `wire.rs`, `record.rs` | settings, messages, bytes, and the record of the group |
-//! | `membership.rs` | the group: founding, reading the others, recovery of a lost disk, the rest after a start |
-//! | `voter.rs`, `queue.rs` | leases, numbers and the durable bound; who waits for a name at this voter |
-//! | `asker.rs`, `name.rs`, `attempt.rs` | the wishes of this node, and which grants make a turn |
+//! | `membership.rs` | the group: founding, reading the others, recovery of a lost disk, the wait after a start |
+//! | `voter.rs`, `queue.rs` | leases, numbers and the durable bound; the queue of a name at this voter |
+//! | `asker.rs`, `name.rs`, `attempt.rs` | the requests of this node, and the grants that make a turn |
 //! | `numbers.rs`, `releases.rs` | the numbers this node has seen, and the Releases it repeats |
 //! | `keeping.rs` | when a command under a turn gets TERM and KILL; used by the asker, the guard and the simulator |
-//! | `disk.rs`, `effects.rs` | the operations under way, and the queue of wishes that only the machine empties |
+//! | `disk.rs`, `effects.rs` | the operations under way, and the queue of effects that only the machine empties |
 //!
 //! # The messages
 //!
 //! | message | a voter | an asker |
 //! |---|---|---|
-//! | `Ask` | grants, or says `held`, `behind`, `resting` | – |
+//! | `Ask` | grants, or answers `held`, `behind`, `resting` | – |
 //! | `Answer` | – | counts it if its nonce is under way |
 //! | `Release` | ends the lease of that session, calls the first waiter, confirms | – |
 //! | `Released` | – | stops repeating the Release to that voter |
-//! | `Free` | – | asks at once, if it still wants the name |
-//! | `Offer`, `Accepted` | founds the group | – |
-//! | `Read`, `State` | tells its record, bound and standing | learns the group and the floors |
+//! | `Free` | – | sends an `Ask` at once, if it still wants the name |
+//! | `Offer`, `Accepted` | establish the group | – |
+//! | `Read`, `State` | answers with its record, bound and standing | learns the group and the floors |
 //!
 //! # Why turns are exclusive
 //!
-//! L is the length of a lease; every clock runs within ±10 % of real time and counts sleep.
+//! L is the length of a lease. Every clock runs within ±10 % of real time and keeps running while the computer is
+//! suspended.
 //!
 //! 1. *One voter.* Its leases of one key do not overlap (TU-12). A lease lasts at least L/1.1 of real time after it was
-//!    granted: nothing but time and the Release of its own session ends it. A crash forgets leases, but the voter rests for
-//!    L before it grants anything (TU-19); a lost disk is the same (TU-21).
-//! 2. *One holder.* An Ask that was sent at t gives validity until t + 0.8 L by the holder's clock, so until
-//!    t + 0.8 L/0.9 = t + 0.889 L at most. Each voter that granted it did so after t, so its lease lives at least until
-//!    t + L/1.1 = t + 0.909 L. While a turn is valid, a majority of voters therefore have its lease alive.
+//!    granted: only time and the Release of its own session end it. A crash forgets leases, but the voter rests for L
+//!    before it grants anything (TU-19); a lost disk is the same (TU-21).
+//! 2. *One holder.* An Ask that was sent at t gives validity until t + 0.8 L by the holder's clock. That is at most t +
+//!    0.8 L/0.9 = t + 0.889 L. Each voter granted it after t, so its lease lasts at least until t + L/1.1 = t + 0.909
+//!    L. While a turn is valid, its leases are therefore in force at a majority of voters.
 //! 3. *Two holders.* Two valid turns of one key would need two majorities at one moment. They share a voter, which would have
-//!    two live leases of one key: a contradiction to 1.
+//!    two leases of one key in force: a contradiction to 1.
 //! 4. *Fences.* The majorities of the first Asks of two turns share a voter. It granted one after the other, and it grants
-//!    first Asks with rising numbers only: across crashes by the bound (TU-11), across lost disks by the floor that it reads
-//!    after its rest (TU-21). By 3 the order of the numbers is the order of the turns. A renewal gives no new number, and a
-//!    turn that has lapsed is not renewed, so no turn is split by another.
+//!    first Asks with rising numbers only. The bound keeps that across crashes (TU-11), the floor that it reads after
+//!    its rest across lost disks (TU-21). By 3 the order of the numbers is the order of the turns. A renewal gives no
+//!    new number, and an expired turn is not renewed, so no turn is split by another.
 //! 5. *Commands.* The guard kills at H/8 before the end of validity (TU-33). A command has ended before validity ends.
 //!
-//! Two readings look harmless and break this. A session that is used for two attempts lets a late Release of the first free a
-//! voter that is counted in the second. A voter that grants renewals while it rests completes a majority for a renewal
-//! that was delayed, although it granted a newer turn before its crash.
+//! Two variants look harmless and break this. If a session is used for two attempts, a late Release of the first frees
+//! a voter that is counted in the second. If a resting voter grants renewals, it completes a majority for a delayed
+//! renewal, although it granted a newer turn before its crash.
 
 mod asker;
 mod attempt;
@@ -125,30 +126,31 @@ impl Serialize for TurnId {
 #[error("a turn is 32 hexadecimal digits")]
 pub struct ParseTurnIdError;
 
-/// What the application may ask.
+/// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Get a turn. The reply comes with the turn, or when the wait is over.
+    /// Requests a turn. The reply comes with the turn, or when the wait is over.
     Lock(Lock),
-    /// Keep a turn: its client is alive. The reply has the rest of the validity.
+    /// Keeps a turn: its client is alive. The reply has the rest of the validity.
     Keep(TurnId),
-    /// How much is left of a turn; this does not keep it.
+    /// Returns how much is left of a turn; this does not keep it.
     Check(TurnId),
-    /// End a turn, or the wait for one.
+    /// Ends a turn, or the wait for one.
     Release(TurnId),
-    /// Resume a turn that an earlier process of this agent got in the same boot (TU-35).
+    /// Resumes a turn that an earlier process of this agent got in the same boot (TU-35).
     Resume(Resume),
-    /// Ask the voters who holds a name: each answer is an [`Event::LeaseSeen`] with the nonce of the reply.
+    /// Queries the voters for the holder of a name: each answer is an [`Event::LeaseSeen`] with the nonce of the reply.
     Query(String),
-    /// Tell everything about the node.
+    /// Returns the status of the node.
     Status,
-    /// Found a new group although the old one may exist. An operator confirms that no command runs (TU-28).
+    /// Founds a new group although the old one may exist. An operator confirms that no command runs (TU-28).
     Refound,
-    /// This voter's disk is a copy or a backup: rest, read the bounds of the others, and vote again (TU-22).
+    /// Declares that this voter's disk is a copy or a backup: it rests, reads the bounds of the others, and votes again
+    /// (TU-22).
     Renew,
 }
 
-/// A wish for a turn.
+/// A request for a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// The name.
@@ -163,7 +165,7 @@ pub struct Lock {
     pub attended: bool,
 }
 
-/// A turn of before this agent's start.
+/// A turn from before this agent's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
     /// The name.
@@ -180,25 +182,25 @@ pub struct Resume {
     pub limit_micros: u64,
 }
 
-/// What the application gets for a command.
+/// The replies to commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The turn is here.
+    /// The turn is granted.
     Granted(Grant),
-    /// The turn goes on.
+    /// The turn continues.
     Kept {
         /// How long it is valid, in microseconds.
         left_micros: u64,
         /// The end of its validity by the clock of this boot, in microseconds.
         deadline_micros: u64,
     },
-    /// The turn is over, and why.
+    /// The turn is over; the reason.
     Lost(LostReason),
-    /// The turn, or the wait for it, has ended as wished.
+    /// The turn, or the wait for it, was ended on request.
     Released,
-    /// The wait was withdrawn, or asked for again by another request.
+    /// The wait was withdrawn, or another request took it over.
     Withdrawn,
-    /// Another holds the name, as far as it is known.
+    /// Another node holds the name, as far as is known.
     NotFree(Option<Blocker>),
     /// Too few voters answered.
     NoMajority {
@@ -207,16 +209,16 @@ pub enum Reply {
         /// How many must.
         need: usize,
     },
-    /// Too many wishes, or the turn's id is in use for another name.
+    /// Too many requests, or the turn's id is in use for another name.
     Full,
-    /// The voters are asked; their answers are events with this nonce.
+    /// The query was sent; the answers are events with this nonce.
     Asked {
         /// The nonce.
         nonce: u64,
     },
-    /// Everything about the node.
+    /// The status of the node.
     Status(Box<Status>),
-    /// It is done, or under way.
+    /// The command is done, or under way.
     Done,
     /// This node is not a voter, or has no record yet.
     NotVoter,
@@ -224,7 +226,7 @@ pub enum Reply {
     Stopping,
 }
 
-/// A turn as it is given.
+/// A granted turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Grant {
     /// The name.
@@ -279,7 +281,7 @@ pub enum LostReason {
     NoMajority,
     /// Its limit is reached.
     Limit,
-    /// A majority of voters say that another has the name: this machine's clock was stopped.
+    /// A majority of voters answer that another node has the name: this machine's clock was stopped.
     Taken,
     /// Its client did not keep it.
     Unattended,
@@ -302,7 +304,7 @@ pub enum Event {
         /// Its number.
         fence: u64,
     },
-    /// A turn of this node ended as wished.
+    /// A turn of this node was released.
     TurnReleased {
         /// The name.
         name: String,
@@ -311,7 +313,7 @@ pub enum Event {
         /// Its number.
         fence: u64,
     },
-    /// A turn of this node ended by itself.
+    /// A turn of this node was lost.
     TurnLost {
         /// The name.
         name: String,
@@ -319,7 +321,7 @@ pub enum Event {
         turn: TurnId,
         /// Its number.
         fence: u64,
-        /// Why.
+        /// The reason.
         reason: LostReason,
     },
     /// All voters have written the record of a group.
@@ -336,7 +338,7 @@ pub enum Event {
     VoterRecovering,
     /// This voter does not vote until an operator decides.
     VoterHalted {
-        /// Why.
+        /// The reason.
         reason: &'static str,
     },
     /// The voters of the record are not those of the configuration, or the group is another than before.
@@ -352,21 +354,21 @@ pub enum Event {
         nonce: u64,
         /// The voter.
         from: SocketAddr,
-        /// What it knows.
+        /// The lease there.
         #[serde(flatten)]
         lease: LeaseSeen,
     },
     /// The disk refused a write.
     StoreFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
 }
 
-/// Everything about a node.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// The group by which this node asks.
+    /// The group that this node sends its Asks to.
     pub group: Option<Group>,
     /// Its epoch.
     pub epoch: u32,
@@ -378,13 +380,13 @@ pub struct Status {
     pub majority: usize,
     /// Whether this node votes.
     pub standing: Standing,
-    /// Why it must not.
+    /// Why it must not vote.
     pub halted: Option<&'static str>,
-    /// The rest of its rest, in microseconds.
+    /// How long it still rests, in microseconds.
     pub resting_micros: u64,
     /// The voters.
     pub voters: Vec<VoterStatus>,
-    /// The turns of this node and the wishes that wait.
+    /// The turns of this node and its waiting requests.
     pub turns: Vec<TurnStatus>,
 }
 
@@ -393,17 +395,17 @@ pub struct Status {
 pub struct VoterStatus {
     /// Its address.
     pub addr: SocketAddr,
-    /// Its id, if it said so.
+    /// Its id, if it sent it.
     pub id: Option<Id>,
-    /// Whether it votes, by its own word.
+    /// Its standing, as it reports it.
     pub standing: Option<Standing>,
-    /// Its group, by its own word.
+    /// Its group, as it reports it.
     pub group: Option<Group>,
     /// How long ago it answered, in microseconds; none if it never did.
     pub answered_micros_ago: Option<u64>,
 }
 
-/// A turn of this node, or a wish for one.
+/// A turn of this node, or a request for one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TurnStatus {
     /// The name.

@@ -1,4 +1,4 @@
-//! One name that this node wants or has: the wishes for it, and what is being done for the first of them.
+//! One name that this node wants or has: the requests for it, and the stage of the first of them.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,10 +8,10 @@ use super::{Blocker, TurnId, TurnStatus};
 use crate::tag::RequestId;
 use crate::time::{Instant, micros};
 
-/// The word of a voter that another has the name counts so long after that lease ran out.
+/// How long after the expiry of its lease the reported holder of a name still counts.
 const BLOCKER_KEPT: Duration = Duration::from_secs(2);
 
-/// A wish for a turn.
+/// A request for a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) turn: TurnId,
@@ -24,10 +24,10 @@ pub(super) struct Wish {
     pub(super) tries: u32,
 }
 
-/// What is being done for a name.
+/// The stage of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Asks at this moment, or when a voter says that the name is free.
+    /// An Ask follows at this moment, or when a voter reports that the name is free.
     Waiting(Instant),
     Asking(Attempt),
     Held(Turn),
@@ -50,7 +50,7 @@ impl Name {
         Self { text, wishes, stage, failures: 0, blocker: None, answered: 0 }
     }
 
-    /// When something is to be done for it.
+    /// When the next action for it is due.
     pub(super) fn next(&self) -> Option<Instant> {
         let wishes = self.wishes.iter().map(|wish| wish.until).min();
         let stage = match &self.stage {
@@ -61,7 +61,7 @@ impl Name {
         wishes.into_iter().chain([stage]).min()
     }
 
-    /// The turn and the wishes as they are shown.
+    /// The turn and the requests, for display.
     pub(super) fn status(&self, now: Instant) -> Vec<TurnStatus> {
         let held = match &self.stage {
             Stage::Held(turn) => Some(TurnStatus {
@@ -84,13 +84,13 @@ impl Name {
         held.into_iter().chain(waiting).collect()
     }
 
-    /// The node that holds the name, as far as a voter said so lately.
+    /// The node that holds the name, as a voter reported lately.
     pub(super) fn blocker(&self, now: Instant) -> Option<Blocker> {
         let known = self.blocker.filter(|(_, until)| now < *until + BLOCKER_KEPT);
         known.map(|(blocker, until)| blocker.at(now, until))
     }
 
-    /// Whether the turn with this id is here, or wished for.
+    /// Whether the turn with this id is held or requested here.
     pub(super) fn has(&self, turn: TurnId) -> bool {
         matches!(&self.stage, Stage::Held(held) if held.turn == turn)
             || self.wishes.iter().any(|wish| wish.turn == turn)

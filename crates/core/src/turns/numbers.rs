@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::message::Key;
 
-/// The most names whose numbers are remembered. A forgotten one costs a round trip more: a voter answers `behind`.
+/// The most names whose numbers are remembered. A forgotten one costs another round trip: a voter answers `behind`.
 const TOPS_MAX: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// A voter told its floor.
+    /// Notes the floor of a voter.
     pub(super) fn saw_floor(&mut self, floor: u64) {
         self.floor = self.floor.max(floor);
     }
 
-    /// A voter told the greatest number of a name.
+    /// Notes the greatest number of a name at a voter.
     pub(super) fn saw(&mut self, key: Key, top: u64) {
         if self.tops.len() >= TOPS_MAX && !self.tops.contains_key(&key) {
             self.tops.pop_first();

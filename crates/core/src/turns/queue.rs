@@ -8,20 +8,20 @@ use std::net::SocketAddr;
 use crate::id::Id;
 use crate::time::Instant;
 
-/// The most waiters of one name; a node beyond them is not remembered and asks again by itself.
+/// The most waiters of one name; further nodes are not remembered, and repeat their Ask.
 const WAITERS_MAX: usize = 64;
 
-/// A waiter that did not ask again for so long is dropped.
+/// A waiter that did not repeat its Ask for this long is dropped.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
-/// A free name is reserved for the first waiter so long.
+/// How long a free name is reserved for the first waiter.
 pub(super) const RESERVED: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     pub(super) node: Id,
     pub(super) at: SocketAddr,
-    /// Since when it waits, by its own word.
+    /// Since when it waits, as it claims.
     since: Instant,
     seen: Instant,
 }
@@ -45,13 +45,13 @@ impl Queue {
         }
     }
 
-    /// Takes a node out. It may have the name now, or want it no longer.
+    /// Removes a node: it has the name now, or no longer wants it.
     pub(super) fn remove(&mut self, at: SocketAddr) {
         self.waiters.retain(|waiter| waiter.at != at);
         self.reserved.take_if(|(first, _)| *first == at);
     }
 
-    /// The name is free: reserves it for the longest waiter and returns that.
+    /// Reserves a free name for the longest waiter, and returns that waiter.
     pub(super) fn call(&mut self, now: Instant) -> Option<Waiter> {
         self.drop_stale(now);
         let first = *self.waiters.iter().min_by_key(|waiter| (waiter.since, waiter.at))?;
@@ -59,7 +59,7 @@ impl Queue {
         Some(first)
     }
 
-    /// Drops a first waiter that did not come in time; it takes its place again when it asks again.
+    /// Drops a first waiter that did not send its Ask in time; its next Ask puts it back into its place.
     pub(super) fn drop_absent(&mut self, now: Instant) {
         if let Some((at, _)) = self.reserved.take_if(|(_, until)| *until <= now) {
             self.waiters.retain(|waiter| waiter.at != at);

@@ -1,4 +1,4 @@
-//! The record of a group (TU-7), and the bytes in which it travels and lies on disk.
+//! The record of a group (TU-7), and its bytes on the wire and on disk.
 
 use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -10,14 +10,14 @@ use super::message::{Group, VoterEntry};
 use crate::id::Id;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// What all voters of a group have agreed on.
+/// The record that all voters of a group agreed on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Record {
     /// The group.
     pub group: Group,
     /// The epoch; 1 after the founding.
     pub epoch: u32,
-    /// Whether all voters have written it. Nobody votes before that.
+    /// Whether all voters have written it. No voter votes before that.
     pub founded: bool,
     /// The length L of a lease.
     #[serde(skip)]
@@ -35,7 +35,7 @@ impl Record {
         self.voters.len() / 2 + 1
     }
 
-    /// How many voters can be lost so that the rest still has one of every majority (TU-21).
+    /// How many voters must be intact so that they include one of every majority (TU-21).
     #[must_use]
     pub fn intact_needed(&self) -> usize {
         self.voters.len() - self.majority() + 1
@@ -86,7 +86,7 @@ impl Record {
     }
 }
 
-/// A duration in whole milliseconds, as it travels.
+/// A duration in whole milliseconds, for the wire.
 pub(super) fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

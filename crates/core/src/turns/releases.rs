@@ -1,5 +1,5 @@
-//! Releases under way: repeated until every voter has confirmed, a few times at most. And the turns that ended here, which
-//! nobody can resume.
+//! Releases under way: repeated a few times until every voter has confirmed. It also has the turns that ended here,
+//! which must not be resumed.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -9,11 +9,11 @@ use super::attempt::Voters;
 use super::message::Ended;
 use crate::time::Instant;
 
-/// How often a Release is repeated. A voter that hears none of them keeps the lease until it runs out.
+/// How often a Release is repeated. A voter that receives none of them keeps the lease until it expires.
 const REPEATS: u32 = 3;
-/// The most Releases that wait for confirmations; one more is sent only once.
+/// The most Releases that await confirmations; one more is sent only once.
 const RELEASES_MAX: usize = 256;
-/// The most ended turns that are remembered; of more the oldest is forgotten.
+/// The most ended turns that are remembered; beyond that the oldest is forgotten.
 const ENDED_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Releases {
 }
 
 impl Releases {
-    /// A Release was sent.
+    /// Notes a Release that was sent.
     pub(super) fn sent(&mut self, nonce: u64, ended: Ended, again_at: Instant) {
         if self.all.len() < RELEASES_MAX {
             let confirmed = Voters::default();
@@ -40,7 +40,7 @@ impl Releases {
         }
     }
 
-    /// A turn of this node is over.
+    /// Notes that a turn of this node is over.
     pub(super) fn turn_ended(&mut self, turn: TurnId) {
         if self.ended.len() >= ENDED_MAX {
             self.ended.pop_front();
@@ -48,12 +48,12 @@ impl Releases {
         self.ended.push_back(turn);
     }
 
-    /// Whether a turn ended in this life of the node.
+    /// Whether a turn ended since this node started.
     pub(super) fn has_ended(&self, turn: TurnId) -> bool {
         self.ended.contains(&turn)
     }
 
-    /// A voter confirmed one; `voters` is how many there are.
+    /// Notes the confirmation of a voter; `voters` is their number.
     pub(super) fn confirmed(&mut self, nonce: u64, place: usize, voters: usize) -> bool {
         let Some(at) = self.all.iter().position(|release| release.nonce == nonce) else { return false };
         self.all[at].confirmed.insert(place);

@@ -1,4 +1,4 @@
-//! The machine's disk: what it begins with, and what follows from a write (TU-11, TU-19).
+//! The machine's disk: the start from its content, and the effects of a write (TU-11, TU-19).
 
 use super::Event;
 use super::asker::Asker;
@@ -13,7 +13,7 @@ use crate::wire::{Reader, Writer};
 const SNAPSHOT_BYTES_MAX: usize = 2 << 20;
 
 impl Turns {
-    /// Everything was read. A snapshot is erased before anything is answered (TU-19).
+    /// Handles the end of reading. A snapshot is erased before the voter answers anything (TU-19).
     pub(super) fn on_loaded(&mut self, now: Now, found: Found) {
         if found.snapshot.is_some() {
             self.life = Life::Erasing;
@@ -24,13 +24,13 @@ impl Turns {
         }
     }
 
-    /// Begins with what was on the disk.
+    /// Starts with the content of the disk.
     fn begin(&mut self, now: Now, found: Found, snapshot_erased: bool) {
         self.life = Life::Running;
         let snapshot = found.snapshot.as_deref().filter(|_| snapshot_erased);
         let restored = snapshot.is_some_and(|bytes| self.restore(now, bytes));
         self.voter.bound_written(found.bound);
-        // TU-11: a disk that lied about a sync or came back from a backup must not give a number again.
+        // TU-11: a disk that lost a sync or was restored from a backup must not grant a number again.
         let floor = found.record.as_ref().map_or(0, |record| record.floor.max(now.wall.as_micros()));
         self.voter.raise_floor(found.bound.max(floor));
         if found.record.is_some() {
@@ -40,7 +40,7 @@ impl Turns {
         self.with_membership(now, |membership, cx| membership.loaded(cx, found.record, !restored));
     }
 
-    /// Takes over the leases of a stop in good order, if that was in this boot.
+    /// Restores the leases of a stop in good order, if that was in this boot.
     fn restore(&mut self, now: Now, bytes: &[u8]) -> bool {
         let mut reader = Reader::new(bytes);
         let boot_id = reader.array::<16>().ok();
@@ -58,7 +58,7 @@ impl Turns {
             Write::Bound(bound) => {
                 self.voter.bound_written(bound);
                 for (from, nonce, ask) in core::mem::take(&mut self.waiting) {
-                    // What cannot be granted any more is answered or dropped like any other Ask.
+                    // An Ask that can no longer be granted is answered or dropped like any other.
                     let _ = self.on_ask(now, from, nonce, ask);
                 }
             }
@@ -92,7 +92,7 @@ impl Turns {
         match write {
             Write::Record(..) => self.membership.write_failed(write),
             Write::Bound(_) => self.waiting.clear(),
-            // A snapshot that stays could be used again after a later crash: the voter stays silent.
+            // A snapshot that stays could be used again after a later crash: the voter does not answer.
             Write::EraseSnapshot => self.effects.event(Event::VoterHalted { reason: "snapshot_not_erased" }),
             Write::Snapshot(_) => {}
         }

@@ -11,16 +11,16 @@ use crate::id::Id;
 use crate::time::Instant;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// A bound is written so far ahead of the number that needs it.
+/// How far a bound is written ahead of the number that needs it.
 pub(super) const RESERVE: u64 = 65_536;
 
-/// A name that nobody asked for so long is forgotten.
+/// A name without an Ask for this long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-/// How often forgotten names are looked for.
+/// The interval of the search for such names.
 const SWEEP: Duration = Duration::from_secs(600);
 
-/// The most released sessions remembered. A late renewal of a forgotten one blocks its name for a lease, no more.
+/// The most released sessions remembered. A late renewal of a forgotten one blocks its name for one lease at most.
 const RELEASED_MAX: usize = 4096;
 
 /// A lease in force.
@@ -39,22 +39,22 @@ struct Slot {
     top: u64,
     queue: Queue,
     used: Instant,
-    /// When this slot wants to be looked at.
+    /// When this slot is to be checked.
     wake: Option<Instant>,
 }
 
-/// What a voter does with an Ask.
+/// The decision of a voter about an Ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     /// It answers.
     Answer(Verdict),
     /// It must first make a bound durable that covers the number.
     NeedsBound,
-    /// It is silent: the Ask breaks a rule, or there is no room.
+    /// It does not answer: the Ask breaks a rule, or there is no room.
     Refuse(&'static str),
 }
 
-/// A name became free for this waiter.
+/// The waiter for which a name became free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) to: SocketAddr,
@@ -67,11 +67,11 @@ pub(super) struct Voter {
     names_max: usize,
     slots: BTreeMap<Key, Slot>,
     wakes: BTreeSet<(Instant, Key)>,
-    /// Every name starts above it.
+    /// The number above which every name starts.
     floor: u64,
     /// Durable: every number ever granted is at most this.
     bound: u64,
-    /// The greatest fence that the ledger of this node's token knows: a group starts above it (TU-8).
+    /// The greatest fence of this node's token ledger: a group starts above it (TU-8).
     ledger_fence: u64,
     released: BTreeMap<u64, Instant>,
     released_order: VecDeque<u64>,
@@ -98,7 +98,7 @@ impl Voter {
         self.floor = self.floor.max(floor);
     }
 
-    /// A bound is durable now.
+    /// Notes that a bound is durable.
     pub(super) fn bound_written(&mut self, bound: u64) {
         self.bound = self.bound.max(bound);
     }
@@ -107,7 +107,7 @@ impl Voter {
         self.ledger_fence = self.ledger_fence.max(fence);
     }
 
-    /// The bound as others are told it: a group that is founded starts above it.
+    /// The bound for other nodes: a group that is founded starts above it.
     pub(super) fn told_bound(&self) -> u64 {
         self.bound.max(self.ledger_fence)
     }
@@ -196,7 +196,7 @@ impl Voter {
         Decision::Answer(Verdict::Granted)
     }
 
-    /// Ends the lease of a session; the first waiter is called.
+    /// Ends the lease of a session, and calls the first waiter.
     pub(super) fn release(
         &mut self,
         now: Instant,
@@ -213,14 +213,14 @@ impl Voter {
         if ended.session == 0 {
             slot.queue.remove(from);
         } else {
-            // A number above the bound was not granted here; the bound needs no sync for it: it only raises the top.
+            // A number above the bound was not granted here. It only raises the top, so the bound needs no sync for it.
             slot.top = slot.top.max(ended.number).max(floor);
         }
         slot.lease.take_if(|lease| lease.session == ended.session);
         self.look(now, ended.key)
     }
 
-    /// Handles what is due: leases that ran out while somebody waits, reservations that nobody used, forgotten names.
+    /// Handles what is due: expired leases with waiters, unused reservations, and forgotten names.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<Call> {
         let mut calls = Vec::new();
         while let Some((at, key)) = self.wakes.first().copied().filter(|(at, _)| *at <= now) {
@@ -240,7 +240,7 @@ impl Voter {
         self.wakes.first().map(|(at, _)| *at).into_iter().chain(self.sweep_at).min()
     }
 
-    /// What is known of a name.
+    /// The lease of a name, for display.
     pub(super) fn seen(&self, now: Instant, key: Key) -> LeaseSeen {
         let slot = self.slots.get(&key);
         let lease = slot.and_then(|slot| slot.lease).filter(|lease| now < lease.until);
@@ -264,7 +264,7 @@ impl Voter {
         }
     }
 
-    /// Takes leases over from before a stop in good order.
+    /// Restores leases from before a stop in good order.
     pub(super) fn restore_leases(
         &mut self,
         now: Instant,
@@ -292,7 +292,7 @@ impl Voter {
         self.sweep_at = None;
     }
 
-    /// Calls the first waiter of a name that is free, and sees to it that the slot is looked at in time.
+    /// Calls the first waiter of a name that is free, and schedules the next check of the slot.
     fn look(&mut self, now: Instant, key: Key) -> Option<Call> {
         let floor = self.floor;
         let slot = self.slots.get_mut(&key)?;
@@ -305,7 +305,7 @@ impl Voter {
         first.map(|waiter| Call { to: waiter.at, key, top })
     }
 
-    /// A slot is looked at when its lease or reservation ends, if somebody waits.
+    /// Schedules the check of a slot at the end of its lease or reservation, if a node waits.
     fn schedule(&mut self, key: Key) {
         let Some(slot) = self.slots.get_mut(&key) else { return };
         let ends = slot.lease.map(|lease| lease.until).or(slot.queue.reserved_until());
@@ -328,7 +328,7 @@ impl Voter {
         self.sweep_at = (!self.slots.is_empty()).then(|| now + SWEEP);
     }
 
-    /// Forgets a name; its top becomes the floor of all that are not known (TU-11).
+    /// Forgets a name; its top becomes the floor of all unknown names (TU-11).
     fn forget(&mut self, key: Key) {
         if let Some(slot) = self.slots.remove(&key) {
             self.raise_floor(slot.top);
@@ -338,7 +338,7 @@ impl Voter {
         }
     }
 
-    /// Makes room for one more name; false if all are in use.
+    /// Makes room for one more name. Returns false if all are in use.
     fn make_room(&mut self, now: Instant) -> bool {
         if self.slots.len() < self.names_max {
             return true;

@@ -1,8 +1,8 @@
 //! The index of the stored blocks, and the choice of blocks to evict.
 //!
 //! Lines of the inbox, entries of the queue and incoming files pin the blocks that they refer to. Pinned blocks stay;
-//! of the others the oldest goes first. When pinned blocks fill the quota, a local send is refused and a message in
-//! transit is forwarded from memory.
+//! the oldest of the others is evicted first. When pinned blocks fill the quota, a local send is refused and a message
+//! in transit is forwarded from memory.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ struct Block {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlockIndex {
     blocks: BTreeMap<Key, Block>,
-    /// Unpinned blocks, those that expire first in front: they are the oldest.
+    /// Unpinned blocks, in order of expiry: the oldest first.
     unpinned: BTreeSet<(Instant, Key)>,
     bytes: u64,
     /// Bytes of unpinned blocks.
@@ -52,7 +52,7 @@ impl BlockIndex {
         }
     }
 
-    /// One more line needs it.
+    /// Adds a reference to a block.
     pub(super) fn pin(&mut self, key: Key) {
         if let Some(block) = self.blocks.get_mut(&key) {
             block.pins += 1;
@@ -62,7 +62,7 @@ impl BlockIndex {
         }
     }
 
-    /// One line fewer needs it.
+    /// Removes a reference to a block.
     pub(super) fn unpin(&mut self, key: Key) {
         if let Some(block) = self.blocks.get_mut(&key) {
             block.pins = block.pins.saturating_sub(1);
@@ -82,7 +82,7 @@ impl BlockIndex {
         }
     }
 
-    /// Takes away what must go so that `bytes` more fit; `None`, and nothing taken, if pinned blocks fill the quota.
+    /// Evicts blocks until `bytes` more fit. Returns `None`, and evicts nothing, if pinned blocks fill the quota.
     pub(super) fn evict_for(&mut self, bytes: u64) -> Option<Vec<Key>> {
         let (mut left, mut count, mut gone) = (self.bytes, self.blocks.len(), Vec::new());
         let mut unpinned = self.unpinned.iter();
@@ -106,7 +106,7 @@ impl BlockIndex {
         Some(evicted)
     }
 
-    /// A block could not be written.
+    /// Notes that a block could not be written.
     pub(super) fn write_failed(&mut self, key: Key, is_new: bool) {
         self.unpin(key);
         if is_new {
@@ -129,20 +129,20 @@ impl BlockIndex {
         out.event(Event::BlockCorrupted { key });
     }
 
-    /// Whether a block is here or fits; takes nothing away.
+    /// Whether a block is here or fits; evicts nothing.
     pub(super) fn has_room_for(&self, key: Key, bytes: u64) -> bool {
         let pinned = self.blocks.len() - self.unpinned.len();
         self.contains(key)
             || (self.bytes - self.unpinned_bytes + bytes <= self.bytes_max && pinned < self.blocks_max)
     }
 
-    /// Whether so much is waited for that nothing more should be that need not.
+    /// Whether pinned blocks take more than half of the quota: optional messages should then not be kept.
     pub(super) fn is_half_pinned(&self) -> bool {
         let pinned = self.blocks.len() - self.unpinned.len();
         (self.bytes - self.unpinned_bytes) * 2 > self.bytes_max || pinned * 2 > self.blocks_max
     }
 
-    /// Takes away the oldest unpinned block if its time is over.
+    /// Removes the oldest unpinned block if it has expired.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Key> {
         let &(until, key) = self.unpinned.first()?;
         if until > now {
@@ -152,7 +152,7 @@ impl BlockIndex {
         Some(key)
     }
 
-    /// Takes away every unpinned block.
+    /// Removes every unpinned block.
     pub(super) fn remove_unpinned(&mut self) -> Vec<Key> {
         let keys: Vec<Key> = self.unpinned.iter().map(|(_, key)| *key).collect();
         keys.iter().for_each(|key| self.remove(*key));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_nobody_waits_for_the_oldest_goes_first() {
+    fn the_oldest_unpinned_block_is_evicted_first() {
         let mut index = index();
         index.pin(key(0));
         assert_eq!(index.evict_for(30), Some(vec![key(1), key(2)]));
@@ -213,7 +213,7 @@ mod tests {
         (0..4).for_each(|number| index.pin(key(number)));
         index.unpin(key(3));
         assert_eq!(index.evict_for(26), None);
-        assert_eq!(index.len(), 4, "what would not have been enough is not thrown away");
+        assert_eq!(index.len(), 4, "an eviction that would not suffice evicts nothing");
         assert_eq!(index.evict_for(25), Some(vec![key(3)]));
     }
 

@@ -1,4 +1,4 @@
-//! The address book: names, addresses and abilities of nodes. It outlives absences and restarts (CU-25).
+//! The address book: names, addresses and abilities of nodes. It survives absences and restarts (CU-25).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -17,16 +17,16 @@ const ENTRIES_MAX: usize = 65_536;
 /// The most names of one node, and the longest name.
 const NAMES_MAX: usize = 4;
 const NAME_BYTES_MAX: usize = 255;
-/// An entry that was never written to goes after so many seconds, if the book is full.
+/// In a full book, an entry that was never written to is evicted after this many seconds.
 const STALE_SECONDS: u64 = 365 * 86_400;
 /// A sighting is stored at most this often.
 const REFRESH_SECONDS: u64 = 3600;
 
-/// Whether a member is there, as `members` says.
+/// The presence of a member, as `members` reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// `members` has not said.
+    /// `members` has not reported it.
     #[default]
     Unknown,
     /// It answers.
@@ -56,11 +56,11 @@ pub struct BookEntry {
     pub is_written_to: bool,
     /// When it was first seen, in seconds since 1970.
     pub first_seen: u64,
-    /// When it was last seen, in seconds since 1970; 0 if it never was. While it is there, up to an hour old.
+    /// When it was last seen, in seconds since 1970; 0 if never. While it is present, up to an hour old.
     pub last_seen: u64,
-    /// Identifies its store, as its receipts say.
+    /// Identifies its store, as its receipts claim.
     pub mailbox: Option<u64>,
-    /// Whether it is there. Not stored.
+    /// Its presence. Not stored.
     pub presence: Presence,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// A node was seen; `change` adds what is known of it. True if there is something to store.
+    /// Notes that a node was seen; `change` adds facts about it. Returns whether there is something to store.
     pub(super) fn sight(&mut self, nid: Nid, seconds: u64, change: impl FnOnce(&mut BookEntry)) -> bool {
         self.note(nid, seconds, |entry| {
             change(entry);
@@ -84,7 +84,7 @@ impl Book {
         })
     }
 
-    /// Something is known of a node, which need not be there. True if there is something to store.
+    /// Notes facts about a node, which need not be present. Returns whether there is something to store.
     pub(super) fn note(&mut self, nid: Nid, seconds: u64, change: impl FnOnce(&mut BookEntry)) -> bool {
         if !self.entries.contains_key(&nid) && self.entries.len() >= ENTRIES_MAX && !self.evict(seconds) {
             return false;
@@ -101,7 +101,7 @@ impl Book {
         is_changed
     }
 
-    /// `members` says whether a node is there. One that has just gone was seen until now.
+    /// Sets the presence of a node. One that has just gone was seen until now.
     pub(super) fn set_presence(entry: &mut BookEntry, presence: Presence, seconds: u64) {
         let is_there = |presence| matches!(presence, Presence::Alive | Presence::Suspected);
         if is_there(entry.presence) && !is_there(presence) {
@@ -110,7 +110,7 @@ impl Book {
         entry.presence = presence;
     }
 
-    /// The node has this name.
+    /// Adds a name of a node.
     pub(super) fn add_name(entry: &mut BookEntry, name: &str) {
         let name: String = name.chars().filter(|c| !c.is_control()).collect();
         if name.is_empty() || name.len() > NAME_BYTES_MAX || entry.names.first() == Some(&name) {
@@ -121,7 +121,7 @@ impl Book {
         entry.names.truncate(NAMES_MAX);
     }
 
-    /// The user gives a node a name; nobody else has a name that the user set so.
+    /// Sets a name that the user chose. Another node whose name the user had set to this one loses it.
     pub(super) fn set(&mut self, name: &str, nid: Nid, letters: bool, seconds: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.is_set && entry.nid != nid) {
             if entry.names.iter().any(|known| known == name) {
@@ -137,7 +137,7 @@ impl Book {
         });
     }
 
-    /// The nodes that a name may mean: one if it is clear (CU-25).
+    /// The nodes that a name may mean: one if it is unambiguous (CU-25).
     pub(super) fn lookup(&self, name: &str) -> Vec<BookEntry> {
         let named = |entry: &&BookEntry| entry.names.iter().any(|known| known == name);
         let found: Vec<&BookEntry> = self.entries.values().filter(named).collect();
@@ -198,7 +198,7 @@ impl Book {
         });
     }
 
-    /// A record of the store.
+    /// Loads a record of the store.
     pub(super) fn load(&mut self, key: &[u8], value: &[u8]) {
         if let (Ok(nid), Ok(entry)) = (key.try_into(), from_bytes(value)) {
             let nid = Nid::from_bytes(nid);
@@ -206,7 +206,7 @@ impl Book {
         }
     }
 
-    /// Makes room: an entry that was never written to and unseen for a year goes.
+    /// Makes room: evicts an entry that was never written to and not seen for a year.
     fn evict(&mut self, seconds: u64) -> bool {
         let is_stale = |entry: &&BookEntry| {
             !entry.is_set && !entry.is_written_to && entry.last_seen + STALE_SECONDS < seconds

@@ -112,7 +112,7 @@ impl Mesh {
         out.reply(request, reply);
     }
 
-    /// At most two keys in a range: of files under way or here, and of blocks.
+    /// At most two keys in a range: of files, or of blocks.
     fn find(&self, first: Key, last: Key, is_file: bool) -> Vec<Key> {
         let blocks = self.lower.blocks.range(first, last).take(if is_file { 0 } else { 2 });
         let mut found: Vec<Key> = self.files.range(first, last, is_file).chain(blocks).collect();
@@ -145,7 +145,7 @@ impl Mesh {
     }
 }
 
-/// Whether a command brings news of other nodes. It needs nothing of the store.
+/// Whether a command reports about other nodes. It needs nothing of the store.
 pub(super) fn is_about_members(command: &Command) -> bool {
     matches!(
         command,
@@ -153,7 +153,7 @@ pub(super) fn is_about_members(command: &Command) -> bool {
     )
 }
 
-/// Withdraws a message once the disk has it (CU-23): a withdrawal that a restart forgets is none.
+/// Withdraws a message once that is on disk (CU-23): a withdrawal must survive a restart.
 fn cancel(cx: &mut Cx<'_, '_>, request: RequestId, number: u64) {
     let low = &mut cx.low;
     let Some(line) = low.mailboxes.sent(number).copied() else {
@@ -167,7 +167,7 @@ fn cancel(cx: &mut Cx<'_, '_>, request: RequestId, number: u64) {
     low.out.put(op, OUTBOX, &number.to_be_bytes(), &cancelled.to_bytes(), true);
 }
 
-/// The store has answered about a withdrawal. It is certain only if the message never left this node.
+/// Handles the store's reply to a withdrawal. It is certain only if the message never left this node.
 pub(super) fn on_cancelled(
     cx: &mut Cx<'_, '_>,
     delivery: &mut Delivery,
@@ -198,7 +198,7 @@ fn read_block(cx: &mut Cx<'_, '_>, request: RequestId, key: Key, is_part: bool) 
     cx.low.out.get(op, BLOCKS, &key.to_bytes());
 }
 
-/// The store has answered to a read of the application.
+/// Handles the store's reply to a read of the application.
 pub(super) fn answer_read(
     cx: &mut Cx<'_, '_>,
     request: RequestId,

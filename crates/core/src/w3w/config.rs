@@ -1,4 +1,4 @@
-//! What can be set, and what cannot be set together.
+//! The settings, and the combinations that are invalid.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,43 +9,45 @@ use super::wire::{DATA_BYTES_MAX, HEADER_BYTES};
 /// The settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Who the node is: its NID is the hash of this (M-31). Kept across restarts (MA-12).
+    /// The identity of the node: its NID is the hash of this (M-31). Kept across restarts (MA-12).
     pub uuid: [u8; 16],
-    /// Where to receive, both datagrams and streams; the port is that of the whole network (MA-19).
+    /// The address to receive on, both datagrams and streams; the whole network has the same port (MA-19).
     pub bind: SocketAddrV4,
     /// The address to announce, if it is not that of `bind` (M-32, MA-26).
     pub ip: Option<Ipv4Addr>,
-    /// Which port is told to others.
+    /// The announced port.
     pub announce: Announce,
     /// Addresses to announce to beside the known nodes (MA-57).
     pub seeds: Vec<Ipv4Addr>,
-    /// The known nodes as a file had them; those in the store are added (M-29).
+    /// The known nodes of a file; those in the store are added (M-29).
     pub known: Vec<KnownNode>,
     /// The most peers in the ring, at least 4 (MA-34).
     pub peers_max: usize,
-    /// Below so many peers the node goes on announcing itself (MA-21).
+    /// With fewer peers the node continues to announce itself (MA-21).
     pub peers_min: usize,
-    /// To whom a relay passes a message on (MA-60).
+    /// The peers to which a relay forwards a message (MA-60).
     pub forward: Forward,
-    /// How long a message waits unless its sender says otherwise, and how long plain ones are remembered as seen (MA-40b).
+    /// How long a message waits unless its sender sets a lifetime, and how long plain ones are remembered as seen
+    /// (MA-40b).
     pub expiry: Duration,
     /// The most bytes of DATA in the store.
     pub quota_bytes: u64,
     /// The most blocks in the store.
     pub blocks_max: usize,
-    /// How long a block stays that nobody waits for.
+    /// How long an unreferenced block stays.
     pub keep: Duration,
     /// The longest DATA (MA-28).
     pub data_bytes_max: usize,
-    /// The most messages that wait.
+    /// The most queued messages.
     pub queue_max: usize,
-    /// The most bytes that wait, in the store.
+    /// The most bytes of queued messages, in the store.
     pub queue_bytes_max: usize,
-    /// The most bytes of messages in memory; beyond it they are read from the store again, and peers have to wait.
+    /// The most bytes of messages in memory. Beyond it they are read from the store again, and peers get no credit.
     pub memory_bytes_max: usize,
     /// The most bytes written to one connection and not taken by the kernel.
     pub unsent_bytes_max: usize,
-    /// The most plain messages for us that are remembered as seen (CU-22). Beyond it no more are taken until some expire.
+    /// The most plain messages for this node that are remembered as seen (CU-22). Beyond it no more are accepted until
+    /// some expire.
     pub seen_max: usize,
     /// The most lines of inbox and outbox each. A line that is open or unread is never evicted.
     pub boxes_max: usize,
@@ -53,36 +55,37 @@ pub struct Config {
     pub known_max: usize,
     /// The most dials under way.
     pub dials_max: usize,
-    /// The most connections that others may have open to us.
+    /// The most connections that others may have open to this node.
     pub streams_max: usize,
     /// Networks of the nodes that this one connects to, with the length of their prefixes; all if empty.
     pub allow: Vec<(Ipv4Addr, u8)>,
-    /// Whether a refused caller is told of our peer nearest to it (MA-33).
+    /// Whether a refused caller gets a HERE about our peer nearest to it (MA-33).
     pub hint: bool,
     /// A fault to build in, so that the tests can show that they would notice it.
+    #[cfg(any(test, feature = "flaws"))]
     #[doc(hidden)]
     pub fault: Option<Fault>,
 }
 
-/// Which port is told to others.
+/// The announced port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
     /// The one listening port, always (MA-16).
     Fixed,
-    /// The letter of M-34: the first known node is told the next port, the second the one after it. So many ports
-    /// are really listened on; the count starts anew behind the last.
+    /// M-34 taken literally: the first known node gets the next port, the second the one after it. The node listens on
+    /// this many ports; the count starts again after the last.
     Incrementing {
-        /// How many.
+        /// The number of ports.
         ports: u16,
     },
 }
 
-/// To whom a relay passes a message on.
+/// The peers to which a relay forwards a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
     /// To the nearer of the recipient's two neighbours.
     Nearest,
-    /// To both, as the document has it (M-49).
+    /// To both, as in the document (M-49).
     Both,
 }
 
@@ -114,6 +117,7 @@ impl Default for Config {
             streams_max: 256,
             allow: Vec::new(),
             hint: true,
+            #[cfg(any(test, feature = "flaws"))]
             fault: None,
         }
     }
@@ -126,7 +130,7 @@ impl Config {
         self.ip.unwrap_or(*self.bind.ip())
     }
 
-    /// How long a message for this node is remembered. Receipts and messages of files do no harm a second time.
+    /// How long a message for this node is remembered as seen. Repeated receipts and messages of files do no harm.
     pub(super) fn seen_for(&self, is_user_message: bool) -> Duration {
         if is_user_message { self.expiry } else { self.expiry.min(Duration::from_secs(3600)) }
     }
@@ -140,51 +144,51 @@ impl Config {
         self.allow.is_empty() || self.allow.iter().any(is_in)
     }
 
-    /// How long a plain message of others waits here (MA-40a, CU-17): a little less than foreign nodes remember it as
-    /// seen, because this copy may have come here a while after another had reached its recipient.
+    /// How long a plain message of others waits here (MA-40a, CU-17). It is a little less than foreign nodes remember
+    /// it as seen: this copy may have arrived some time after another reached its recipient.
     pub(super) fn transit_expiry(&self) -> Duration {
         let expiry = self.expiry.min(Duration::from_secs(3600));
         expiry - expiry / 60
     }
 
     pub(super) fn forgets_seen(&self) -> bool {
-        self.fault == Some(Fault::ForgetSeen)
+        self.has(Fault::ForgetSeen)
     }
 
     pub(super) fn replies_before_durable(&self) -> bool {
-        self.fault == Some(Fault::ReplyBeforeDurable)
+        self.has(Fault::ReplyBeforeDurable)
     }
 
     pub(super) fn introduces_nobody(&self) -> bool {
-        self.fault == Some(Fault::NoIntroductions)
+        self.has(Fault::NoIntroductions)
     }
 
     pub(super) fn drops_neighbours(&self) -> bool {
-        self.fault == Some(Fault::DropNeighbours)
+        self.has(Fault::DropNeighbours)
     }
 
     pub(super) fn forgets_numbers(&self) -> bool {
-        self.fault == Some(Fault::ForgetNumbers)
+        self.has(Fault::ForgetNumbers)
     }
 
     pub(super) fn trusts_kernel(&self) -> bool {
-        self.fault == Some(Fault::TrustKernel)
+        self.has(Fault::TrustKernel)
     }
 
     pub(super) fn drops_when_held(&self) -> bool {
-        self.fault == Some(Fault::DropWhenHeld)
+        self.has(Fault::DropWhenHeld)
     }
 
     pub(super) fn confirms_before_durable(&self) -> bool {
-        self.fault == Some(Fault::ConfirmBeforeDurable)
+        self.has(Fault::ConfirmBeforeDurable)
     }
 
     pub(super) fn is_foreign(&self) -> bool {
-        self.fault == Some(Fault::Foreign)
+        self.has(Fault::Foreign)
     }
 
     pub(super) fn answers_from_memory(&self) -> bool {
-        self.fault == Some(Fault::HeldFromMemory)
+        self.has(Fault::HeldFromMemory)
     }
 
     pub(super) fn body_bytes_max(&self) -> usize {
@@ -212,24 +216,36 @@ impl Config {
         }
         Ok(())
     }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(any(test, feature = "flaws"))]
+    pub(super) fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether this fault is built in. In a shipped node it is not.
+    #[cfg(not(any(test, feature = "flaws")))]
+    pub(super) fn has(&self, _: Fault) -> bool {
+        false
+    }
 }
 
 /// Why a configuration cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Others could not reach us there.
+    /// Other nodes could not reach this address.
     #[error("{ip} is no address that others can dial: set node.bind to one of this machine")]
     Ip {
         /// As configured.
         ip: Ipv4Addr,
     },
-    /// A ring that cannot hold.
+    /// Too few peers for a ring.
     #[error("mesh.max is {peers_max}: a ring needs at least 4 peers")]
     Max {
         /// As configured.
         peers_max: usize,
     },
-    /// It would announce itself for ever.
+    /// The node would announce itself for ever.
     #[error("mesh.min is {peers_min}: it must be at most mesh.max ({peers_max})")]
     Min {
         /// As configured.
@@ -237,10 +253,10 @@ pub enum ConfigError {
         /// As configured.
         peers_max: usize,
     },
-    /// Nothing would wait.
+    /// No message would wait.
     #[error("mesh.expiry is zero: give it a duration such as \"1h\"")]
     Expiry,
-    /// There are not so many ports.
+    /// There are not that many ports.
     #[error("mesh.announce asks for {ports} ports above {port}: choose a fixed port with room above it")]
     Ports {
         /// As configured.
@@ -256,22 +272,22 @@ pub enum ConfigError {
 pub enum Fault {
     /// Nothing is remembered as seen.
     ForgetSeen,
-    /// A sender, or a peer, is told that a message is safe before it is.
+    /// A sender or a peer gets its reply before the message is on disk.
     ReplyBeforeDurable,
-    /// Nobody is introduced to anybody.
+    /// No peer is introduced to another.
     NoIntroductions,
-    /// OPTIMIZE takes the own neighbours too.
+    /// OPTIMIZE drops the own neighbours too.
     DropNeighbours,
     /// A node answers `held` for a message that it once had (CU-12).
     HeldFromMemory,
     /// A recipient does not remember the numbers of letters.
     ForgetNumbers,
-    /// A node lets go of a message when its own kernel has taken it.
+    /// A node drops a message when its own kernel has taken it.
     TrustKernel,
-    /// The sender of a letter lets go of it when a peer holds it.
+    /// The sender of a letter drops it when a peer holds it.
     DropWhenHeld,
     /// A recipient confirms a letter before its disk has it.
     ConfirmBeforeDurable,
-    /// Not broken, but foreign: the node speaks the document and neither custody nor letters.
+    /// No fault but a foreign node: it speaks the document, and neither custody nor letters.
     Foreign,
 }

@@ -1,23 +1,23 @@
-//! What a node of the mesh counts.
+//! The counters of a node of the mesh.
 
 crate::counters! {
-    /// What a node of the mesh counts.
+    /// The counters of a node of the mesh.
     pub struct Counters {
         /// HEREs sent by datagram.
         here_sent,
         /// HEREs received by datagram.
         here_received,
-        /// HEREs that were ignored: about us, about a peer, on hold-down, or not to be dialled.
+        /// HEREs ignored: about this node, about a peer, on hold-down, or not to be dialled.
         here_ignored,
-        /// HEREs refused because too many came.
+        /// HEREs refused by the rate limit.
         here_limited,
-        /// HEREs about others passed on towards them.
+        /// HEREs about others forwarded towards their subject.
         here_passed_on,
-        /// Datagrams that were no HERE.
+        /// Datagrams that are no HERE.
         malformed_datagrams,
-        /// Frames that were no message.
+        /// Frames that are no message.
         malformed_frames,
-        /// Connections closed for what was said on them.
+        /// Connections closed because of their content.
         connections_refused,
         /// Dials.
         dials,
@@ -27,17 +27,17 @@ crate::counters! {
         callers_refused,
         /// Second connections of one peer that were closed.
         second_connections,
-        /// Peers that came into the ring.
+        /// Peers added to the ring.
         peers_added,
-        /// Peers that left the ring.
+        /// Peers removed from the ring.
         peers_removed,
         /// Peers dropped by OPTIMIZE.
         peers_optimized,
-        /// Messages sent by our own application.
+        /// Messages sent by the own application.
         messages_sent,
         /// Messages that came over a connection.
         messages_received,
-        /// Messages delivered to our own application.
+        /// Messages delivered to the own application.
         messages_delivered,
         /// Messages written to a connection.
         messages_written,
@@ -45,29 +45,29 @@ crate::counters! {
         duplicates_dropped,
         /// Messages dropped because the queue was full.
         queue_dropped,
-        /// Messages that expired while they waited.
+        /// Messages that expired in the queue.
         expired,
-        /// Messages that were not saved because the store is full or failed: passed on all the same, or kept out.
+        /// Messages not stored because the store was full or failed: forwarded from memory, deferred or refused.
         messages_unsaved,
-        /// Blocks thrown away to make room.
+        /// Blocks evicted to make room.
         blocks_evicted,
-        /// Blocks that did not hash to their key when they were read.
+        /// Blocks that did not match their key when they were read.
         blocks_corrupt,
         /// Store operations that failed.
         store_failed,
-        /// Connections given up because the peer did not read.
+        /// Connections closed because the peer did not read.
         peers_stalled,
-        /// Receipts that answer nothing we sent.
+        /// Receipts that match no message of this node.
         receipts_unmatched,
-        /// Messages that this node had no room for and left with the peer that gave them.
+        /// Messages that this node had no room for and left with the peer.
         verdicts_full,
         /// Messages that a peer had no room for.
         peers_full,
         /// Letters sent again because no receipt came.
         letters_resent,
-        /// Connections ended because the peer answered neither messages nor a ping, or is dead.
+        /// Connections closed because the peer answered neither messages nor a ping, or is dead.
         peers_silent,
-        /// Blocks of files that are not wanted: unknown file, wrong hash or already there.
+        /// Blocks of files that are not needed: unknown file, wrong hash or already received.
         file_blocks_unwanted,
     }
 }

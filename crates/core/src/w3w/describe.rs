@@ -1,4 +1,4 @@
-//! Bytes as something that can be printed: `annulus decode w3w`.
+//! Decoded bytes that can be printed: `annulus decode w3w`.
 
 use serde::Serialize;
 
@@ -9,34 +9,34 @@ use super::nid::{Key, Nid};
 use super::wire::{Body, DATA_BYTES_MAX, HEADER_BYTES, decode_frame, decode_here};
 use crate::wire::DecodeError;
 
-/// One message, in words.
+/// One decoded message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "message")]
 pub enum Described {
     /// A HERE.
     #[serde(rename = "HERE")]
     Here {
-        /// How it travelled: `datagram` or `frame`.
+        /// Its carrier: `datagram` or `frame`.
         carrier: &'static str,
-        /// About whom.
+        /// Its subject.
         nid: Nid,
-        /// Where that node is.
+        /// The IP address of that node.
         ip: std::net::Ipv4Addr,
-        /// Where it accepts connections there.
+        /// The port of its listener.
         port: u16,
     },
     /// A MESSAGE.
     #[serde(rename = "MESSAGE")]
     Message {
-        /// From whom.
+        /// The sender.
         sender: Nid,
-        /// For whom.
+        /// The recipient.
         recipient: Nid,
-        /// How long DATA is.
+        /// The size of DATA.
         size: usize,
-        /// Where DATA is found in a store.
+        /// The key of DATA.
         hash: Key,
-        /// Which form DATA has.
+        /// The form of DATA.
         form: &'static str,
         /// DATA, in hexadecimal digits.
         data_hex: String,
@@ -46,7 +46,7 @@ pub enum Described {
 /// Reads a HERE datagram, or frames as they follow each other on a connection.
 ///
 /// # Errors
-/// If it is neither; frames must be whole.
+/// If it is neither; frames must be complete.
 pub fn describe(bytes: &[u8]) -> Result<Vec<Described>, DecodeError> {
     if bytes.first() == Some(&b'w') {
         let here = decode_here(bytes)?;

@@ -38,7 +38,7 @@ pub(super) enum Pending {
     Own { entry: EntryId, key: Key, is_new: bool, request: Option<(RequestId, u64)> },
     /// The record of an entry is synced, so that its peers can get the verdict `held`.
     Promise(EntryId),
-    /// The last state of a letter of this node.
+    /// The final state of a letter of this node.
     Close { letter: LetterId, number: u64 },
     /// The application withdraws a message.
     Cancel { request: RequestId, number: u64 },
@@ -50,7 +50,7 @@ pub(super) enum Pending {
     Read { request: RequestId, key: Key, is_part: bool },
     /// All blocks of a file are synced.
     FileSync(Received),
-    /// Nothing waits for it.
+    /// No part awaits the reply.
     Other,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum PendingWrite {
         is_new: bool,
         message: Message,
         evicted: Vec<Key>,
-        /// The record of the entry, if the peer waits for the verdict `held`: both are synced.
+        /// The record of the entry, if the peer awaits the verdict `held`: both are synced.
         record: Option<Waiting>,
     },
     /// For this node.
@@ -78,26 +78,26 @@ pub(super) struct PendingDelivery {
     pub(super) message: Message,
     pub(super) key: Key,
     pub(super) seen: SeenKey,
-    /// The block is written for the first time.
+    /// Whether the block is written for the first time.
     pub(super) is_new: bool,
-    /// The block is stored at all.
+    /// Whether the block is stored at all.
     pub(super) is_stored: bool,
-    /// The message is a block of a file: the sync of the whole file covers it.
+    /// Whether the message is a block of a file: the sync of the whole file covers it.
     pub(super) is_part: bool,
     pub(super) received: Option<Received>,
     /// Blocks that are deleted to make room.
     pub(super) evicted: Vec<Key>,
-    /// The outbox lines that this message confirms, as they are from then on. One batch writes them and the message.
+    /// The confirmed outbox lines, in their new state. One batch writes them and the message.
     pub(super) confirms: Vec<Sent>,
-    /// Of a letter: its epoch and number, and the record of it that is written in the same batch (CU-9).
+    /// For a letter: its epoch and number, and the record that is written in the same batch (CU-9).
     pub(super) letter: Option<LetterRecord>,
-    /// The peer that waits for a verdict.
+    /// The peer that awaits a verdict.
     pub(super) from: Option<Nid>,
-    /// Of a message from this node to itself: the request, and the outbox line.
+    /// For a message from this node to itself: the request, and the outbox line.
     pub(super) request: Option<(RequestId, Sent)>,
 }
 
-/// That a letter has come: a record of [`LETTERS`].
+/// The record of a received letter in [`LETTERS`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LetterRecord {
     pub(super) epoch: u64,
@@ -132,7 +132,7 @@ impl Disk {
         op
     }
 
-    /// The store answered: returns the purpose of the operation.
+    /// Ends an operation that the store answered. Returns its purpose.
     pub(super) fn answered(&mut self, op: OpId) -> Option<Pending> {
         let pending = self.ops.remove(&op)?;
         if let Pending::Write(write) = &pending {
@@ -158,7 +158,7 @@ impl Disk {
         }
     }
 
-    /// The store was busy: this write is the next one to be submitted.
+    /// Puts a write back at the front: the store was busy.
     pub(super) fn retry(&mut self, env: &mut Env, now: Now, write: PendingWrite) {
         self.waiting.push_front(write);
         Self::retry_later(env, now);
@@ -173,7 +173,7 @@ impl Disk {
         self.ops.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether so many writes wait that peers should send no more.
+    /// Whether so many writes wait that peers get no more credit.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() > WAITING_MAX
     }

@@ -1,7 +1,7 @@
 //! The environment of every part: settings, identity, random numbers, timers, counters and the sums of memory use.
 //!
-//! Plain data: each part reads what it needs. [`Low`] is what a part of the lower half may call, [`Cx`] what a part
-//! of the upper half may call.
+//! Plain data: each part reads what it needs. [`Low`] has the calls of a part of the lower half, [`Cx`] those of a part
+//! of the upper half.
 
 use core::time::Duration;
 use std::net::SocketAddrV4;
@@ -39,9 +39,9 @@ pub(super) struct Env {
     pub(super) counters: Counters,
     pub(super) memory: MemoryUse,
     pub(super) is_stopping: bool,
-    /// A deadline of some part changed; the machine sets [`Timer::Expire`] anew after the call.
+    /// Whether a deadline of a part changed; the machine then sets [`Timer::Expire`] after the call.
     pub(super) is_expiry_stale: bool,
-    /// A deadline of custody changed; the machine sets [`Timer::Custody`] anew after the call.
+    /// Whether a deadline of custody changed; the machine then sets [`Timer::Custody`] after the call.
     pub(super) is_custody_stale: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// Complete messages: the store makes room for more of them.
+    /// Complete messages: they leave memory when the store has written them.
     pub(super) const fn complete(self) -> usize {
         self.queued + self.delivering
     }
@@ -73,12 +73,12 @@ impl Env {
         Here { nid: self.own, at: self.at }
     }
 
-    /// A deadline of a part changed.
+    /// Notes that a deadline of a part changed.
     pub(super) fn schedule_expiry(&mut self) {
         self.is_expiry_stale = true;
     }
 
-    /// A deadline of custody changed.
+    /// Notes that a deadline of custody changed.
     pub(super) fn schedule_custody(&mut self) {
         self.is_custody_stale = true;
     }
@@ -97,7 +97,7 @@ pub(super) struct Lower {
     pub(super) ring: Ring,
 }
 
-/// What [`Forward`] may call.
+/// The calls of [`Forward`].
 pub(super) struct Low<'a, 'b> {
     pub(super) now: Now,
     pub(super) env: &'a mut Env,
@@ -111,7 +111,7 @@ pub(super) struct Low<'a, 'b> {
     pub(super) out: &'a mut Outbox<'b, Mesh>,
 }
 
-/// What delivery, peering and files may call.
+/// The calls of delivery, peering and files.
 pub(super) struct Cx<'a, 'b> {
     pub(super) low: Low<'a, 'b>,
     pub(super) forward: &'a mut Forward,
@@ -130,20 +130,20 @@ impl Low<'_, '_> {
         self.links.release_credit(self.env, self.now, self.disk.is_full(), self.out);
     }
 
-    /// A peer sent `bytes` and may send as many more, unless memory is short.
+    /// Grants a peer as many bytes as it sent, unless memory is short.
     pub(super) fn grant(&mut self, stream: crate::tag::StreamId, bytes: usize, is_whole: bool) {
         let is_disk_full = self.disk.is_full();
         self.links.grant(self.env, self.now, (stream, bytes, is_whole), is_disk_full, self.out);
     }
 
-    /// Notes in the address book that a node is there, and what is known of it.
+    /// Notes in the address book that a node is present, with facts about it.
     pub(super) fn note_contact(&mut self, nid: Nid, change: impl FnOnce(&mut BookEntry)) {
         if self.book.sight(nid, self.now.wall.as_seconds(), change) {
             self.store_book_later();
         }
     }
 
-    /// Notes something about a node in the address book, whether or not the node is there.
+    /// Notes facts about a node in the address book, whether or not it is present.
     pub(super) fn note_about(&mut self, nid: Nid, change: impl FnOnce(&mut BookEntry)) {
         if self.book.note(nid, self.now.wall.as_seconds(), change) {
             self.store_book_later();
@@ -154,7 +154,7 @@ impl Low<'_, '_> {
         self.env.timers.set_earlier(Timer::StoreBook, self.now.mono + STORE_BOOK_AFTER);
     }
 
-    /// Deletes a record that nobody waits for.
+    /// Deletes a record without awaiting the reply.
     pub(super) fn delete(&mut self, space: crate::tag::SpaceId, key: &[u8]) {
         let op = self.disk.begin(super::disk::Pending::Other);
         self.out.delete(op, space, key, false);

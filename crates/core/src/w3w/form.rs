@@ -1,19 +1,19 @@
 //! Forms of DATA that two annulus nodes understand: receipts and files, inside the DATA of ordinary messages.
 //!
-//! The wire of w00 has one kind of MESSAGE and no acknowledgement (MA-46a). Whatever more two nodes want to say is
-//! a *form*: DATA that begins with sixteen fixed bytes, a kind, and fields that fill it exactly. DATA that does not
-//! is plain, and so is DATA that begins so and then breaks the rules. Plain DATA that happens to begin like a form
-//! is sent inside [`Form::Plain`], so there is never a doubt which of the two was meant.
+//! The wire of w00 has one kind of MESSAGE and no acknowledgement (MA-46a). Further messages between two nodes are
+//! *forms*: DATA that begins with sixteen fixed bytes, a kind, and fields that fill it exactly. All other DATA is
+//! plain, also if it begins so and then breaks the rules. Plain DATA that happens to begin like a form is sent inside
+//! [`Form::Plain`], so the two cannot be confused.
 //!
 //! | kind | fields after the sixteen bytes and the kind |
 //! |---|---|
 //! | 0 plain | payload |
-//! | 1 ask | nonce u64, payload: answer with a receipt once this is safe |
+//! | 1 ask | nonce u64, payload: answered with a receipt once it is on disk |
 //! | 2 receipt | key of the DATA received (32), when u64 (seconds since 1970) |
-//! | 3 manifest | attempt u32, then what the file is known by (its *core*): size u64, bytes of a block u32, length of the name u16, name (UTF-8), BLAKE2b-256 of each block (32 each) |
+//! | 3 manifest | attempt u32, then the *core* of the file: size u64, bytes of a block u32, length of the name u16, name (UTF-8), BLAKE2b-256 of each block (32 each) |
 //! | 4 block | file (32, the BLAKE2b-256 of the core), index u32, attempt u32, bytes |
-//! | 5 progress | file (32), round u32, complete u8 (0 or 1), ranges that are missing: first u32, count u32 each |
-//! | 6 progress request | file (32), round u32: answer with a progress |
+//! | 5 progress | file (32), round u32, complete u8 (0 or 1), missing ranges: first u32, count u32 each |
+//! | 6 progress request | file (32), round u32: answered with a progress |
 //! | 7 custody | flag u8 (0 verdicts, 1 ping, 2 pong), then per message: seen key (32), verdict u8 |
 //! | 8 letter | epoch u64, number u64, least u64, attempt u16, lifetime u32 (seconds), payload |
 //! | 9 receipts | nonce u64, epoch u64, mailbox u64, up to u64, then ranges: first u64, count u32 each |
@@ -28,62 +28,62 @@ use super::message::SeenKey;
 use super::nid::Key;
 use crate::wire::{DecodeError, Reader};
 
-/// What every form begins with.
+/// The first bytes of every form.
 pub const FORM_MAGIC: &[u8; 16] = b"annulus/form/1\r\n";
 /// The most blocks a file may have: 64 GiB in blocks of one MiB.
 pub const FILE_BLOCKS_MAX: usize = 65_536;
-/// The longest name of a file that is shown.
+/// The longest displayed name of a file.
 const NAME_CHARS_MAX: usize = 255;
-/// The most ranges in one progress; what is missing beyond them is told the next time.
+/// The most ranges in one progress; further ones are reported the next time.
 pub(super) const PROGRESS_RANGES_MAX: usize = 64;
 /// The most ranges in one receipt, and the most verdicts in one frame of custody.
 const RECEIPT_RANGES_MAX: usize = 4096;
 const VERDICTS_MAX: usize = 4096;
 
-/// DATA, understood.
+/// Decoded DATA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// Bytes that mean nothing to us.
+    /// Bytes without meaning to the mesh.
     Plain(&'a [u8]),
-    /// Bytes whose sender wants to know that they arrived.
+    /// Bytes whose sender requests a receipt.
     Ask {
         /// Makes equal payloads different messages.
         nonce: u64,
         /// The bytes.
         payload: &'a [u8],
     },
-    /// DATA has arrived and is safe.
+    /// DATA has arrived and is on disk.
     Receipt {
-        /// Which.
+        /// Its key.
         key: Key,
         /// When, by the recipient's clock, in seconds since 1970.
         received_at: u64,
     },
-    /// A file is offered.
+    /// An offer of a file.
     Manifest {
         /// How often it has been offered before.
         attempt: u32,
         /// The file.
         manifest: Manifest,
     },
-    /// A part of a file.
+    /// A block of a file.
     Block {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// Which part.
+        /// The index of the block.
         index: u32,
         /// How often it has been sent before.
         attempt: u32,
-        /// The part.
+        /// The bytes.
         bytes: &'a [u8],
     },
-    /// How much of a file has arrived.
+    /// The progress of a file.
     Progress(Progress),
-    /// How much of a file has arrived?
+    /// A request for the progress of a file.
     ProgressRequest {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// How often it was asked before.
+        /// How often it was requested before.
         round: u32,
     },
     /// From neighbour to neighbour: verdicts on messages, or a ping (CU-5).
@@ -92,7 +92,7 @@ pub enum Form<'a> {
     Letter(Letter<'a>),
     /// Letters are in the recipient's inbox (CU-10).
     Receipts(Receipts),
-    /// The recipient does not take a letter.
+    /// The recipient refuses a letter.
     Refusal {
         /// Makes equal refusals different messages.
         nonce: u64,
@@ -100,12 +100,12 @@ pub enum Form<'a> {
         epoch: u64,
         /// The number of the letter.
         number: u64,
-        /// Why.
+        /// The reason.
         reason: RefusalReason,
     },
 }
 
-/// A message with a number: sender, epoch and number say which message it is (CU-8).
+/// A message with a number: sender, epoch and number identify it (CU-8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Letter<'a> {
     /// Drawn at each start of the sender.
@@ -146,7 +146,7 @@ impl Receipts {
     }
 }
 
-/// Why a recipient does not take a letter.
+/// Why a recipient refuses a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalReason {
@@ -158,7 +158,7 @@ pub enum RefusalReason {
     NoApplication,
 }
 
-/// What a neighbour says about messages that it was given (CU-12).
+/// The answer of a neighbour about a message that it was given (CU-12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The message is synced on its disk and in its queue.
@@ -183,28 +183,28 @@ pub struct Custody {
 impl Custody {
     /// The frame carries verdicts.
     pub const VERDICTS: u8 = 0;
-    /// The sender asks whether the neighbour lives.
+    /// The sender requests a pong.
     pub const PING: u8 = 1;
     /// The answer to a ping.
     pub const PONG: u8 = 2;
 }
 
-/// What a file consists of.
+/// The description of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// What its sender calls it, as it was sent: [`Manifest::shown_name`] is what may be shown.
+    /// Its name, as it was sent: [`Manifest::shown_name`] is safe to display.
     pub name: String,
-    /// How long it is.
+    /// Its size.
     pub size: u64,
-    /// How long each block is, but for the last.
+    /// The size of each block but the last.
     pub block_bytes: u32,
     /// BLAKE2b-256 of each block.
     pub blocks: Vec<Key>,
 }
 
 impl Manifest {
-    /// What its sender calls it, made harmless: the last part of a path, without control characters, and a name in any case.
-    /// Even so it is to be shown, not to be written to.
+    /// Its name, made safe: the last part of a path, without control characters, and never empty. It is for display
+    /// only, not a path to write to.
     #[must_use]
     pub fn shown_name(&self) -> String {
         let last = self.name.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -212,7 +212,7 @@ impl Manifest {
         if matches!(name.trim(), "" | "." | "..") { "unnamed".to_owned() } else { name }
     }
 
-    /// What the file is known by: the hash of its core.
+    /// The key of the file: the hash of its core.
     #[must_use]
     pub fn file(&self) -> Key {
         Key::of(&self.core())
@@ -240,7 +240,7 @@ impl Manifest {
         reader.finish().map(|()| manifest)
     }
 
-    /// Whether its numbers fit together.
+    /// Whether its numbers are consistent.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let blocks =
@@ -251,20 +251,20 @@ impl Manifest {
     }
 }
 
-/// How much of a file has arrived.
+/// The progress of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Which file.
+    /// The file.
     pub file: Key,
     /// Counts the answers, so that no two are equal.
     pub round: u32,
-    /// Whether all of it is there and safe: the receipt of a file.
+    /// Whether it is complete and on disk: the receipt of a file.
     pub is_complete: bool,
-    /// What is missing: first block and how many, ascending.
+    /// The missing blocks: first block and how many, ascending.
     pub missing: Vec<(u32, u32)>,
 }
 
-/// Understands DATA.
+/// Decodes DATA.
 #[must_use]
 pub fn read_form(data: &[u8]) -> Form<'_> {
     match data.strip_prefix(FORM_MAGIC) {
@@ -273,7 +273,7 @@ pub fn read_form(data: &[u8]) -> Form<'_> {
     }
 }
 
-/// The DATA that says this.
+/// Encodes a form as DATA.
 #[must_use]
 pub fn write_form(form: &Form<'_>) -> Vec<u8> {
     let mut data = FORM_MAGIC.to_vec();
@@ -475,7 +475,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_of_a_file_leads_anywhere() {
+    fn a_displayed_file_name_is_never_a_path() {
         let shown = |name: &str| {
             Manifest { name: name.to_owned(), size: 0, block_bytes: 1, blocks: vec![] }.shown_name()
         };

@@ -9,9 +9,9 @@ use serde::Serialize;
 /// One line of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KnownNode {
-    /// Where it is; the port is that of the whole network (MA-19).
+    /// Its IP address; the whole network has the same port (MA-19).
     pub ip: Ipv4Addr,
-    /// When we last had to do with it, in seconds since 1970 by the wall clock.
+    /// The last contact, in seconds since 1970 by the wall clock.
     pub seen_at: u64,
 }
 
@@ -29,11 +29,11 @@ pub fn known_nodes_to_json(nodes: &[KnownNode]) -> String {
     text
 }
 
-/// Reads the document's file. Times may also be numbers or RFC 3339 (MA-55); the order in the file means nothing
-/// (MA-54); an address that is not IPv4 is left out (MA-59).
+/// Reads the document's file. Times may also be numbers or RFC 3339 (MA-55). The order in the file has no meaning
+/// (MA-54). An address that is not IPv4 is skipped (MA-59).
 ///
 /// # Errors
-/// If the text is no such object: set the file aside and start without it (MA-56).
+/// If the text is no such object: put the file aside and start without it (MA-56).
 pub fn known_nodes_from_json(text: &str) -> Result<Vec<KnownNode>, KnownNodesError> {
     let entries: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|error| KnownNodesError::Json { line: error.line() })?;
@@ -52,13 +52,13 @@ pub enum KnownNodesError {
     /// It is not a JSON object.
     #[error("line {line} is not part of a JSON object of addresses: set the file aside")]
     Json {
-        /// Where it stops to be one.
+        /// The line of the error.
         line: usize,
     },
-    /// A time is none.
+    /// A time is invalid.
     #[error("the time of {address} is neither seconds nor RFC 3339: set the file aside")]
     Time {
-        /// Whose.
+        /// The address of that entry.
         address: String,
     },
 }

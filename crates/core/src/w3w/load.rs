@@ -17,14 +17,14 @@ use crate::store::StoreResult;
 use crate::tag::SpaceId;
 use crate::time::Now;
 
-/// What is read at the start, in this order: the index first, because the others pin what is in it.
+/// The spaces to read at the start, in this order: the index first, because the others pin its blocks.
 const SPACES: [SpaceId; 9] = [INDEX, INBOX, OUTBOX, QUEUE, SEEN, KNOWN, FILES, LETTERS, BOOK];
 /// How many entries are read at a time.
 const PAGE_ENTRIES: u32 = 256;
 /// The pause after a page that could not be read.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// How far the start has come.
+/// The progress of the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loading {
     space: usize,
@@ -48,8 +48,8 @@ impl Mesh {
         out.page(op, SPACES[space], &from, &[], PAGE_ENTRIES);
     }
 
-    /// A page came. One that cannot be read is read again until it can: without its queue and its numbers a node would
-    /// give letters up, or deliver them twice (CU-1, CU-9).
+    /// Handles a page. One that cannot be read is read again until it can: without its queue and its numbers a node
+    /// would lose letters, or deliver them twice (CU-1, CU-9).
     pub(super) fn loaded(&mut self, now: Now, result: StoreResult<'_>, out: Out<'_, '_>) {
         let Some(Loading { space, .. }) = self.loading else { return };
         let mut next = Loading { space: space + 1, from: Vec::new() };

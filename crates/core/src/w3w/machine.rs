@@ -1,4 +1,4 @@
-//! The machine: dispatches inputs to the parts, and passes the news of one part to another.
+//! The machine: dispatches inputs to the parts, and passes the reports of one part to another.
 //!
 //! ```text
 //! machine commands load ─► files ─► delivery ─► forward ─► links + ring ─► mailboxes ─► blocks ─► disk ─► env
@@ -47,19 +47,19 @@ pub const UDP: SocketId = SocketId::new(0);
 pub const TCP: ListenerId = ListenerId::new(0);
 /// DATA by its hash (M-52).
 pub const BLOCKS: SpaceId = SpaceId::new(0);
-/// What is in [`BLOCKS`]: length and age, so that a start need not read the blocks.
+/// The index of [`BLOCKS`]: length and age, so that a start need not read the blocks.
 pub const INDEX: SpaceId = SpaceId::new(1);
-/// What is for us.
+/// Messages for this node.
 pub const INBOX: SpaceId = SpaceId::new(2);
-/// What we sent.
+/// Messages from this node.
 pub const OUTBOX: SpaceId = SpaceId::new(3);
-/// What waits.
+/// The queue.
 pub const QUEUE: SpaceId = SpaceId::new(4);
-/// What was delivered here, so that it is not delivered again (MA-40b).
+/// Delivered messages, so that none is delivered again (MA-40b).
 pub const SEEN: SpaceId = SpaceId::new(5);
 /// The known nodes (M-2).
 pub const KNOWN: SpaceId = SpaceId::new(6);
-/// Files on their way, ours and those of others.
+/// Files under way, outgoing and incoming.
 pub const FILES: SpaceId = SpaceId::new(7);
 
 /// Numbers of letters that were delivered here, and the number of the mailbox (CU-9).
@@ -67,11 +67,11 @@ pub const LETTERS: SpaceId = SpaceId::new(8);
 /// The address book (CU-25).
 pub const BOOK: SpaceId = SpaceId::new(9);
 
-/// How long a handshake may take (MA-27), and closing a connection.
+/// How long a handshake (MA-27) or the close of a connection may take.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long introductions and dropped peers are remembered (MA-37).
 pub(super) const HOLD_DOWN: Duration = Duration::from_secs(60);
-/// The most pairs and peers remembered so.
+/// The most pairs and peers that are remembered for that time.
 pub(super) const HOLD_DOWN_MAX: usize = 4096;
 
 /// A node of the mesh.
@@ -87,7 +87,7 @@ pub struct Mesh {
 
 pub(super) type Out<'a, 'b> = &'a mut Outbox<'b, Mesh>;
 
-/// The upper parts, and what they may call.
+/// The upper parts, and their context.
 pub(super) struct Parts<'a, 'b> {
     pub(super) cx: Cx<'a, 'b>,
     pub(super) delivery: &'a mut Delivery,
@@ -96,7 +96,7 @@ pub(super) struct Parts<'a, 'b> {
 }
 
 impl Mesh {
-    /// INIT 2 and 3: a node with these settings and an empty ring; `seed` decides all it draws.
+    /// INIT 2 and 3: a node with these settings and an empty ring; `seed` decides all random choices.
     ///
     /// # Errors
     /// If the settings cannot work together.
@@ -147,13 +147,13 @@ impl Mesh {
         self.lower.ring.peers()
     }
 
-    /// The ring as the document draws it (M-9).
+    /// The ring in the form of the document (M-9).
     #[must_use]
     pub fn ring_json(&self) -> String {
         self.lower.ring.to_json()
     }
 
-    /// What it has counted so far.
+    /// The counters.
     #[must_use]
     pub fn counted(&self) -> Counters {
         self.lower.env.counters
@@ -217,7 +217,7 @@ impl Mesh {
         }
     }
 
-    /// Writes verdicts, asks silent peers, and lets go of what foreign peers have had long enough.
+    /// Writes verdicts, pings silent peers, and releases messages that foreign peers have had long enough.
     fn custody_due(&mut self, now: Now, out: Out<'_, '_>) {
         let Parts { cx, peering, .. } = &mut self.parts(now, out);
         for (stream, nid, data) in cx.low.custody.take_verdicts(now.mono) {
@@ -234,13 +234,13 @@ impl Mesh {
         cx.low.env.schedule_custody();
     }
 
-    /// WAIT 3 (M-38): bytes came.
+    /// WAIT 3 (M-38): handles received bytes.
     fn on_data(&mut self, now: Now, stream: StreamId, data: &[u8], out: Out<'_, '_>) -> Result<(), Refusal> {
         let Lower { links, env, custody, .. } = &mut self.lower;
         let Some((frames, end)) = links.take_frames(&mut env.memory, stream, data) else { return Ok(()) };
         custody.on_heard(stream, now.mono);
         let is_whole = !frames.is_empty();
-        // All at once: the hash is the largest cost of a message.
+        // All in one call: the hash is the largest cost of a message.
         let keys = Key::of_all(frames.iter().map(|frame| data_of(frame)));
         for (frame, key) in frames.into_iter().zip(keys) {
             if self.lower.links.get(stream).is_none() {
@@ -263,7 +263,7 @@ impl Mesh {
         Ok(())
     }
 
-    /// A frame of custody ends at the link: it is neither stored nor passed on (CU-7).
+    /// Handles a frame of custody. It ends at the link: it is neither stored nor forwarded (CU-7).
     fn on_custody(&mut self, now: Now, (stream, from): (StreamId, Nid), message: &Message, out: Out<'_, '_>) {
         let Parts { cx, .. } = &mut self.parts(now, out);
         let Form::Custody(custody) = read_form(message.data()) else { return };
@@ -284,7 +284,7 @@ impl Mesh {
         }
     }
 
-    /// RECEIVE (M-47): a message came from a peer.
+    /// RECEIVE (M-47): handles a message of a peer.
     fn receive(&mut self, now: Now, from: Nid, message: Message, key: Key, out: Out<'_, '_>) {
         let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
         let own = cx.low.env.own;
@@ -377,7 +377,7 @@ impl Mesh {
         disk.resume(env, now, out);
     }
 
-    /// Forgets everything whose time is over.
+    /// Forgets everything that has expired.
     fn expire(&mut self, now: Now, out: Out<'_, '_>) {
         let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
         cx.forward.expire_seen(now.mono);
@@ -461,7 +461,7 @@ impl Mesh {
     }
 }
 
-/// The time of a deadline; one that is over waits a moment, so that the driver does not spin.
+/// The time of a deadline; one that has passed is moved a little, so that the driver does not spin.
 fn not_at_once(at: Instant, now: Now) -> Instant {
     if at > now.mono { at } else { now.mono + Duration::from_millis(1) }
 }
@@ -487,7 +487,7 @@ impl Machine for Mesh {
         }
     }
 
-    /// INIT 1 and 4 (M-29, M-32); the state NOUNCE follows when everything is read.
+    /// INIT 1 and 4 (M-29, M-32); the state NOUNCE follows once everything is read.
     fn handle_start(&mut self, now: Now, bound: &Bound, out: Out<'_, '_>) {
         if let Some(addr) = bound.listener(TCP) {
             self.lower.env.at.set_port(addr.port());
@@ -553,7 +553,7 @@ impl Machine for Mesh {
         if self.lower.env.is_stopping {
             out.reply(request, Reply::Stopping);
         } else if self.is_loading() && !super::commands::is_about_members(&command) {
-            // The driver waits until the store has answered; here it has answered that it cannot be read.
+            // The driver waits until the store has answered; here the store could not be read.
             out.reply(request, Reply::StoreFailed { fault: StoreFault::Broken });
         } else {
             self.command(now, request, command, out);

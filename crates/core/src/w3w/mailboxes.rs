@@ -10,12 +10,12 @@ use super::records::{Received, Sent, SentState};
 use crate::outbox::Outbox;
 use crate::time::{Instant, Now};
 
-/// How a message of this node is listed in the outbox.
+/// The entry of a message in the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) wants_receipt: bool,
     pub(super) is_file: bool,
-    /// The size that people count: that of a whole file.
+    /// The size shown to the user: for a file, that of the whole file.
     pub(super) size: u64,
     /// Epoch and number of a letter.
     pub(super) letter: Option<(u64, u64)>,
@@ -29,14 +29,14 @@ pub(super) struct Mailboxes {
     outbox: BTreeMap<u64, Sent>,
     /// The files in the inbox.
     files: BTreeSet<(Key, u64)>,
-    /// Messages of ours that asked for a receipt.
+    /// Messages of this node that requested a receipt.
     asked: BTreeSet<(Nid, Key, u64)>,
-    /// Those whose receipt has not come: until when it may.
+    /// Those whose receipt has not come, with its deadline.
     awaited: BTreeSet<(Instant, u64)>,
     awaited_until: BTreeMap<u64, Instant>,
-    /// Those whose receipt is being written down: nothing else is news of them.
+    /// Those whose receipt is being written: their state does not change meanwhile.
     confirming: BTreeSet<u64>,
-    /// Lines of the outbox of which nothing more can become known.
+    /// Lines of the outbox with a final state.
     closed: BTreeSet<u64>,
     lines_max: usize,
     next_in: u64,
@@ -60,7 +60,7 @@ impl Mailboxes {
         }
     }
 
-    /// A number for a line of the inbox; it is put there once it is safe.
+    /// A number for a line of the inbox; the line is inserted once it is on disk.
     pub(super) fn allot_in(&mut self) -> u64 {
         self.next_in += 1;
         self.next_in - 1
@@ -71,7 +71,7 @@ impl Mailboxes {
         self.next_out - 1
     }
 
-    /// Puts a line into the inbox.
+    /// Inserts a line into the inbox.
     pub(super) fn insert_inbox(&mut self, line: Received) {
         self.next_in = self.next_in.max(line.number + 1);
         if line.is_file {
@@ -80,7 +80,7 @@ impl Mailboxes {
         self.inbox.insert(line.number, line);
     }
 
-    /// Puts a line into the outbox; the one that had to make room, if one had to.
+    /// Inserts a line into the outbox. Returns the evicted line, if there is one.
     pub(super) fn insert_outbox(&mut self, line: Sent, until: Instant) -> Option<Sent> {
         self.next_out = self.next_out.max(line.number + 1);
         self.outbox.insert(line.number, line);
@@ -113,7 +113,7 @@ impl Mailboxes {
         Some(line)
     }
 
-    /// Changes what is known of a message of ours; the line, if that is news. A message that was delivered stays so.
+    /// Changes the state of a message of this node. Returns the line if the state is new. `Delivered` is final.
     pub(super) fn note_state(&mut self, number: u64, state: SentState) -> Option<Sent> {
         let line = self.outbox.get_mut(&number)?;
         let is_final = matches!(line.state, SentState::Delivered | SentState::Refused);
@@ -165,8 +165,8 @@ impl Mailboxes {
         }
     }
 
-    /// Changes a line of the outbox and writes it; returns the line if something changed. A line whose receipt is being
-    /// written is not: the older state would replace the receipt on the disk.
+    /// Changes a line of the outbox and writes it. Returns the line if something changed. A line whose receipt is being
+    /// written stays unchanged: the older state would replace the receipt on disk.
     pub(super) fn update(
         &mut self,
         disk: &mut Disk,
@@ -186,7 +186,7 @@ impl Mailboxes {
         Some(line)
     }
 
-    /// A message has left this node: its state changes unless more is known already.
+    /// Notes that a message has left this node: its state changes unless a later one is known.
     pub(super) fn leave_waiting(
         &mut self,
         disk: &mut Disk,
@@ -199,7 +199,8 @@ impl Mailboxes {
         }
     }
 
-    /// The letter is sent again with other bytes; returns the line to write. A line whose receipt is being written is not.
+    /// Changes the key of a letter that is sent again with other bytes. Returns the line to write, unless its receipt
+    /// is being written.
     pub(super) fn change_key(&mut self, number: u64, key: Key) -> Option<Sent> {
         let is_confirming = self.confirming.contains(&number);
         let line = self.outbox.get_mut(&number)?;
@@ -210,7 +211,7 @@ impl Mailboxes {
         (!is_confirming).then_some(*line)
     }
 
-    /// The letters of the outbox that are open.
+    /// The open letters of the outbox.
     pub(super) fn open_letters(&self) -> Vec<u64> {
         let is_open = |line: &&Sent| line.letter.is_some() && line.state.is_open();
         self.outbox.values().filter(is_open).map(|line| line.number).collect()
@@ -221,12 +222,12 @@ impl Mailboxes {
         self.outbox.get(&number)
     }
 
-    /// Whether the inbox has no room: no line of it is evicted for a new one.
+    /// Whether the inbox is full: no line is evicted for a new one.
     pub(super) fn is_inbox_full(&self) -> bool {
         self.inbox.len() >= self.lines_max
     }
 
-    /// Whether the outbox is full of lines that are open.
+    /// Whether the outbox is full of open lines.
     pub(super) fn is_outbox_full(&self) -> bool {
         self.outbox.len() >= self.lines_max && self.closed.is_empty()
     }
@@ -245,20 +246,20 @@ impl Mailboxes {
         }
     }
 
-    /// A receipt came: the line as it will be when that is written down, unless it is confirmed already.
+    /// Begins to write a receipt. Returns the line in its new state, unless it is confirmed already.
     pub(super) fn begin_confirming(&mut self, number: u64, at: u64) -> Option<Sent> {
         let line = *self.outbox.get(&number)?;
         let is_news = line.state != SentState::Delivered && self.confirming.insert(number);
         is_news.then_some(Sent { state: SentState::Delivered, delivered_at: Some(at), ..line })
     }
 
-    /// The last state of a line is being written: it does not change until the store has answered. False if another
-    /// one is.
+    /// Begins to write the final state of a line: the line does not change until the store has answered. Returns false
+    /// if another one is being written.
     pub(super) fn begin_closing(&mut self, number: u64) -> bool {
         self.confirming.insert(number)
     }
 
-    /// The store did not take the last state of a line.
+    /// Notes that the final state of a line could not be written.
     pub(super) fn abandon_closing(&mut self, number: u64) {
         self.confirming.remove(&number);
     }
@@ -270,17 +271,17 @@ impl Mailboxes {
         }
     }
 
-    /// The message that a receipt of this key from this node answers.
+    /// The message that a receipt of this key from this node confirms.
     pub(super) fn answered_by(&self, from: Nid, key: Key) -> Option<u64> {
         self.asked.range((from, key, 0)..=(from, key, u64::MAX)).next_back().map(|(.., number)| *number)
     }
 
-    /// Whether a receipt of this message of ours can still come.
+    /// Whether a receipt of this message can still come.
     pub(super) fn is_awaited(&self, number: u64) -> bool {
         self.awaited_until.contains_key(&number)
     }
 
-    /// Takes a message whose receipt has not come in time.
+    /// Takes a message whose receipt did not come in time.
     pub(super) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
         let &(until, number) = self.awaited.first()?;
         if until > now {
@@ -306,12 +307,12 @@ impl Mailboxes {
         self.outbox.get(&number).map(|line| line.state)
     }
 
-    /// Whether this file is in the inbox, so that all of it is there.
+    /// Whether this file is in the inbox, and so is complete.
     pub(super) fn has_file(&self, file: Key) -> bool {
         self.file_number(file).is_some()
     }
 
-    /// The line of the inbox that tells of this file.
+    /// The line of the inbox of this file.
     pub(super) fn file_number(&self, file: Key) -> Option<u64> {
         self.files.range((file, 0)..=(file, u64::MAX)).next().map(|(_, number)| *number)
     }
@@ -328,7 +329,7 @@ impl Mailboxes {
         }
     }
 
-    /// No receipt of this one is waited for any more.
+    /// Ends the wait for a receipt.
     fn expect_no_more(&mut self, number: u64) {
         if let Some(until) = self.awaited_until.remove(&number) {
             self.awaited.remove(&(until, number));
@@ -336,8 +337,8 @@ impl Mailboxes {
     }
 }
 
-/// How long it is from `now` to `until` by the wall clock, at most `most`: files keep wall time, and a clock that
-/// jumped must not make anything last for ever (MF-18).
+/// The time from `now` to `until` by the wall clock, at most `most`. Records have wall time, and a clock that jumped
+/// must not make anything last for ever (MF-18).
 pub(super) fn remaining(until_seconds: u64, now_seconds: u64, most: Duration) -> Duration {
     Duration::from_secs(until_seconds.saturating_sub(now_seconds)).min(most)
 }
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_answers_the_latest_message_that_asked_and_is_still_listed() {
+    fn a_receipt_confirms_the_latest_listed_message_that_requested_one() {
         let mut boxes = Mailboxes::new(9);
         let until = Instant::from_micros(10);
         for (number, to, wants) in [(0, 1, true), (1, 2, true), (2, 1, true), (3, 1, false)] {
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_there_as_long_as_a_line_of_the_inbox_says_so() {
+    fn a_file_is_present_as_long_as_the_inbox_lists_it() {
         let mut boxes = Mailboxes::new(2);
         boxes.insert_inbox(received(0, 1, true));
         boxes.insert_inbox(received(1, 2, false));

@@ -1,4 +1,4 @@
-//! What the two messages mean.
+//! The two messages.
 
 use core::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -9,18 +9,19 @@ use super::nid::{Key, Nid};
 use super::wire::{HEADER_BYTES, LENGTH_BYTES};
 use crate::id::hash;
 
-/// `HERE`: the node `nid` accepts connections at `at` (M-13). By datagram it asks the receiver to dial; as the
-/// first frame of a connection it says who speaks (MA-27).
+/// `HERE`: the node `nid` accepts connections at `at` (M-13). A datagram requests the receiver to dial. As the first
+/// frame of a connection it identifies the sender (MA-27).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Here {
-    /// Whom it is about, which need not be who sent it (M-43).
+    /// Its subject, which need not be its sender (M-43).
     pub nid: Nid,
-    /// Where that node accepts connections.
+    /// The address of that node's listener.
     pub at: SocketAddrV4,
 }
 
 impl Here {
-    /// Whether a node can be there at all: not nowhere, not everywhere, and on loopback only if we are (MA-25).
+    /// Whether the address can be that of one host: not unspecified, multicast or broadcast, and on loopback only if
+    /// the own one is (MA-25).
     #[must_use]
     pub fn is_reachable_from(&self, own: Ipv4Addr) -> bool {
         let ip = *self.at.ip();
@@ -28,40 +29,40 @@ impl Here {
         is_one_host && (!ip.is_loopback() || own.is_loopback())
     }
 
-    /// Where to dial.
+    /// The address to dial.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         SocketAddr::V4(self.at)
     }
 }
 
-/// Which letter: the node at the other end, epoch and number.
+/// The identity of a letter: the node at the other end, epoch and number.
 pub(super) type LetterId = (Nid, u64, u64);
 
-/// `MESSAGE`: DATA on its way from one node to another (M-19). It is kept as its frame, because it is
-/// passed on unchanged; copies of it share the bytes.
+/// `MESSAGE`: DATA from one node to another (M-19). It is kept as its frame, because it is forwarded unchanged; copies
+/// share the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     pub(super) sender: Nid,
     pub(super) recipient: Nid,
-    /// Its frame, the length in front of it included.
+    /// Its frame, length included.
     pub(super) frame: Bytes,
 }
 
 impl Message {
-    /// A message of our own.
+    /// A message of this node.
     #[must_use]
     pub fn new(sender: Nid, recipient: Nid, data: &[u8]) -> Self {
         Self { sender, recipient, frame: super::wire::message_frame(sender, recipient, data).into() }
     }
 
-    /// Who sent it, or claims to have (MA-52).
+    /// Its claimed sender (MA-52).
     #[must_use]
     pub const fn sender(&self) -> Nid {
         self.sender
     }
 
-    /// Whom it is for.
+    /// Its recipient.
     #[must_use]
     pub const fn recipient(&self) -> Nid {
         self.recipient
@@ -100,7 +101,7 @@ impl fmt::Debug for Message {
 /// The number of an entry of the queue, in the store too. Numbers only grow.
 pub(super) type EntryId = u64;
 
-/// What makes two messages the same one (MA-40b): the hash of sender, recipient and DATA. Verdicts name messages by it.
+/// The identity of a message (MA-40b): the hash of sender, recipient and DATA. Verdicts name messages by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeenKey(pub(super) [u8; 32]);
 
@@ -115,7 +116,7 @@ impl SeenKey {
         Self(hash(&bytes))
     }
 
-    /// What memory and store keep of a message that was seen (CU-22).
+    /// The part of the key that memory and store keep of a seen message (CU-22).
     pub(super) fn fingerprint(self) -> Fingerprint {
         let [first, second] = [0, 8].map(|at| self.0[at..at + 8].try_into().map_or(0, u64::from_be_bytes));
         Fingerprint(first, second)

@@ -2,7 +2,7 @@
 //!
 //! A node has an address, its [`Nid`], and keeps connections to up to `peers_max` peers. They are its *routing ring*,
 //! ordered by address and closed to a circle. A message travels from peer to peer, each hop nearer to its recipient.
-//! Each node on the way stores it under its hash, and keeps it until another node has custody. The recipient delivers
+//! Each node on the path stores it under its hash, and keeps it until another node has custody. The recipient delivers
 //! it at most once. `docs/spec/w3w.md` has the clauses of the document (M-n) and our decisions (MA-n).
 //!
 //! # The files
@@ -11,10 +11,10 @@
 //! |---|---|
 //! | `config.rs`, `message.rs`, `wire.rs`, `form.rs`, `describe.rs` | settings, messages, their bytes, forms of DATA |
 //! | `machine.rs`, `commands.rs`, `load.rs` | the [`Machine`] implementation: matches and delegates |
-//! | `peering`, `ring.rs`, `links` | INIT to RECONNECT: who is connected, and the connections |
-//! | `forward`, `custody` | SEND: the queue, and who answers for a message |
+//! | `peering`, `ring.rs`, `links` | INIT to RECONNECT: the choice of peers, and the connections |
+//! | `forward`, `custody` | SEND: the queue, and the custody of messages |
 //! | `delivery`, `letters`, `files`, `mailboxes` | RECEIVE: messages for this node, numbered letters, files, boxes |
-//! | `book.rs`, `known_nodes.rs`, `blocks.rs`, `records.rs`, `disk.rs` | the address book, and what is stored |
+//! | `book.rs`, `known_nodes.rs`, `blocks.rs`, `records.rs`, `disk.rs` | the address book, and the store |
 //!
 //! # The messages
 //!
@@ -131,19 +131,19 @@ use crate::Machine;
 use crate::id::Id;
 use crate::store::StoreFault;
 
-/// What the application may ask.
+/// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Send DATA to a node. The reply comes when it is on disk: [`Reply::Sent`], or the reason why not.
+    /// Sends DATA to a node. The reply comes when it is on disk: [`Reply::Sent`], or the reason why not.
     Send {
-        /// To whom.
+        /// The recipient.
         to: Nid,
-        /// What.
+        /// The content.
         data: Vec<u8>,
         /// Whether the recipient is to confirm it.
         receipt: bool,
     },
-    /// Send a letter. Without `certain`, a recipient that is not known to understand letters gets plain DATA (CU-6).
+    /// Sends a letter. Without `certain`, a recipient that is not known to understand letters gets plain DATA (CU-6).
     SendLetter {
         /// The recipient.
         to: Nid,
@@ -153,59 +153,59 @@ pub enum Command {
         lifetime: Option<Duration>,
         /// The recipient knows letters.
         certain: bool,
-        /// A plain message asks for a receipt.
+        /// Whether a plain message requests a receipt.
         receipt: bool,
     },
-    /// Withdraw a message that is open.
+    /// Withdraws an open message.
     Cancel {
         /// Its number in the outbox.
         number: u64,
     },
-    /// News of `members` about a node (CU-15, CU-25).
+    /// A report of `members` about a node (CU-15, CU-25).
     Member {
         /// Its address in the mesh.
         nid: Nid,
         /// Its name.
         name: String,
-        /// The address at which it is.
+        /// Its IP address.
         ip: Option<Ipv4Addr>,
-        /// Whether it is there.
+        /// Its presence.
         presence: Presence,
         /// Whether it knows letters.
         knows_letters: bool,
     },
-    /// `members` says whether a node is there; its id is the first half of its NID (CU-15).
+    /// The presence of a node, reported by `members`; its id is the first half of its NID (CU-15).
     MemberPresence {
         /// The node.
         id: Id,
-        /// Whether it is there.
+        /// Its presence.
         presence: Presence,
     },
-    /// The address book, from a NID on.
+    /// Returns the address book, from a NID on.
     Book {
         /// The least NID.
         from: Option<Nid>,
     },
-    /// The nodes that a name may mean; one if it is clear.
+    /// Returns the nodes that a name may mean; one if the name is unambiguous.
     Lookup {
         /// The name.
         name: String,
     },
-    /// The user gives a node a name.
+    /// Gives a node a name that the user chose.
     SetName {
         /// The name.
         name: String,
         /// The node.
         nid: Nid,
-        /// Whether the user says that it knows letters.
+        /// Whether the user says that the node knows letters.
         knows_letters: bool,
     },
-    /// The DATA under a key.
+    /// Returns the DATA of a key.
     Get {
-        /// Its key.
+        /// The key.
         key: Key,
     },
-    /// The first two keys in this range, both ends included: of all blocks, or of files only.
+    /// Returns the first two keys in this range, both ends included: of all blocks, or of files only.
     Find {
         /// The least.
         first: Key,
@@ -214,83 +214,83 @@ pub enum Command {
         /// Whether only files count.
         is_file: bool,
     },
-    /// What is for us, from this number on.
+    /// Returns the inbox, from this number on.
     Inbox {
         /// The least number.
         from: u64,
     },
-    /// What we sent, from this number on.
+    /// Returns the outbox, from this number on.
     Outbox {
         /// The least number.
         from: u64,
     },
-    /// Take a message out of the inbox.
+    /// Removes a message from the inbox.
     Remove {
         /// Its number.
         number: u64,
     },
-    /// The routing ring.
+    /// Returns the routing ring.
     Peers,
-    /// The known nodes, latest first; [`known_nodes_to_json`] makes the document's file of them.
+    /// Returns the known nodes, latest first; [`known_nodes_to_json`] makes the document's file of them.
     Known,
-    /// A node is known to be there, from another source than the mesh.
+    /// Adds a known node from another source than the mesh.
     AddKnown {
-        /// Where.
+        /// Its IP address.
         ip: Ipv4Addr,
     },
-    /// Delete every block that no inbox line, queue entry or file refers to.
+    /// Deletes every block that no inbox line, queue entry or file refers to.
     Collect,
-    /// How the node is.
+    /// Returns the status of the node.
     Status,
-    /// Offer a file, or go on with one that was offered before. Blocks are asked for by [`Event::BlockWanted`].
+    /// Offers a file, or continues one that was offered before. [`Event::BlockWanted`] requests its blocks.
     OfferFile {
-        /// To whom.
+        /// The recipient.
         to: Nid,
-        /// What it consists of.
+        /// The manifest of the file.
         manifest: Manifest,
     },
-    /// A block that was wanted.
+    /// Supplies a requested block.
     Supply {
-        /// To whom the file goes.
+        /// The recipient of the file.
         to: Nid,
-        /// Of which file.
+        /// The file.
         file: Key,
-        /// Which block.
+        /// The index of the block.
         index: u32,
         /// Its bytes.
         bytes: Vec<u8>,
     },
-    /// All files under way, and those that have come.
+    /// Returns all files: under way and received.
     Files,
-    /// One of them.
+    /// Returns one file.
     File {
-        /// Which.
+        /// The file.
         file: Key,
-        /// To whom it goes if we send it; `None` if it is for us.
+        /// The recipient if this node sends it; `None` if it is incoming.
         to: Option<Nid>,
     },
-    /// Drop a file, whatever its direction. The node refuses an incoming one while its sender offers it.
+    /// Drops a file, whatever its direction. The node refuses an incoming one while its sender offers it.
     DropFile {
-        /// Which.
+        /// The file.
         file: Key,
     },
-    /// The bytes of a block of a file that has come.
+    /// Returns the bytes of a block of a received file.
     ReadBlock {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// Which block.
+        /// The index of the block.
         index: u32,
     },
 }
 
-/// What the application gets for a command.
+/// The replies to commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The message is safe here and on its way.
+    /// The message is on disk and queued.
     Sent {
         /// Its number in the outbox.
         number: u64,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
         /// When its lifetime ends, in seconds since 1970.
         until: u64,
@@ -299,22 +299,22 @@ pub enum Reply {
     },
     /// The message is withdrawn.
     Cancelled {
-        /// It certainly never left this node.
+        /// Whether it certainly never left this node.
         is_certain: bool,
     },
-    /// Nothing more can become known of the message.
+    /// The state of the message is final.
     NotOpen {
-        /// What is known.
+        /// The state.
         state: SentState,
     },
     /// Entries of the address book.
     Book(Vec<BookEntry>),
     /// The same DATA was sent to the same node within the expiry (MA-41): add something to it that differs.
     Duplicate {
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
     },
-    /// Too much waits already.
+    /// The queue is full.
     QueueFull,
     /// The quota is full of blocks that an inbox line, a queue entry or a file refers to.
     QuotaFull,
@@ -325,33 +325,33 @@ pub enum Reply {
         /// The limit.
         data_bytes_max: usize,
     },
-    /// The store could not keep it; nothing was sent.
+    /// The store could not write it; nothing was sent.
     StoreFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
-    /// The bytes asked for.
+    /// The requested bytes.
     Block(Data),
-    /// What was found.
+    /// The keys found.
     Found(Vec<Key>),
     /// There is no such block.
     NoSuchBlock,
-    /// There is, but it is no longer what its key says.
+    /// The block no longer matches its key.
     Corrupt {
-        /// Which.
+        /// The key.
         key: Key,
     },
     /// There is no such message.
     NoSuchMessage,
-    /// What is for us.
+    /// Messages for this node.
     Inbox(Vec<Received>),
-    /// What we sent.
+    /// Messages from this node.
     Outbox(Vec<Sent>),
     /// The routing ring, ascending.
     Peers(Vec<Peer>),
     /// The known nodes, latest first.
     Known(Vec<KnownNode>),
-    /// It is done.
+    /// The command is done.
     Done,
     /// The blocks and bytes that were deleted.
     Collected {
@@ -360,20 +360,20 @@ pub enum Reply {
         /// How many bytes.
         bytes: u64,
     },
-    /// How the node is.
+    /// The status of the node.
     Status(Box<Status>),
     /// The file is offered.
     Offered {
-        /// What it is known by.
+        /// The key of the file.
         file: Key,
-        /// Its line in the outbox, which says in the end whether it was received.
+        /// Its line in the outbox, whose final state says whether it was received.
         number: Option<u64>,
     },
-    /// The manifest's numbers do not fit together, or its blocks do not fit into messages.
+    /// The numbers of the manifest are inconsistent, or its blocks do not fit into messages.
     BadManifest,
     /// There is no such file.
     NoSuchFile,
-    /// The bytes are not that block: the file has changed.
+    /// The bytes do not match the block: the file has changed.
     WrongBlock,
     /// All files.
     Files(Vec<FileStatus>),
@@ -388,13 +388,13 @@ pub enum Reply {
 pub struct Status {
     /// Its address in the mesh.
     pub nid: Nid,
-    /// Where it accepts connections.
+    /// The address of its listener.
     pub at: SocketAddrV4,
-    /// How many peers are in the ring.
+    /// The number of peers in the ring.
     pub peers: usize,
     /// The younger and the older neighbour.
     pub neighbours: Option<(Nid, Nid)>,
-    /// How many nodes are known.
+    /// The number of known nodes.
     pub known: usize,
     /// Lines in the inbox.
     pub inbox: usize,
@@ -408,7 +408,7 @@ pub struct Status {
     pub blocks: usize,
     /// Bytes of DATA in the store.
     pub bytes: u64,
-    /// The most of them.
+    /// The quota.
     pub quota_bytes: u64,
     /// Messages for this node that wait for room in the store.
     pub deferred: usize,
@@ -422,39 +422,39 @@ pub struct Status {
 pub enum Event {
     /// INIT is over.
     Started {
-        /// Who we are.
+        /// The address of this node in the mesh.
         nid: Nid,
-        /// How many messages wait since before.
+        /// The number of messages queued before the start.
         waiting: usize,
-        /// How many nodes are known.
+        /// The number of known nodes.
         known: usize,
     },
-    /// A peer came into the ring.
+    /// A peer joined the ring.
     PeerConnected {
-        /// Which.
+        /// The peer.
         nid: Nid,
-        /// Where it is.
+        /// Its IP address.
         ip: Ipv4Addr,
-        /// Where it accepts connections there.
+        /// The port of its listener.
         port: u16,
-        /// Who dialled.
+        /// The side that dialled.
         direction: Direction,
     },
     /// A peer left the ring.
     PeerDisconnected {
-        /// Which.
+        /// The peer.
         nid: Nid,
-        /// Why.
+        /// The reason.
         why: Leave,
     },
     /// Two nodes claim one NID (MA-14); the first stays.
     IdentityClashed {
-        /// Which.
+        /// The NID.
         nid: Nid,
-        /// Where the second is.
+        /// The IP address of the second.
         ip: Ipv4Addr,
     },
-    /// A message for us came and is safe. It is told once.
+    /// A message for this node is on disk. Each is reported once.
     MessageReceived {
         /// Its line in the inbox.
         #[serde(flatten)]
@@ -466,120 +466,120 @@ pub enum Event {
     /// A message for this node finds no room in the store. The node neither delivers nor confirms it: it defers or
     /// forgets it.
     MessageDeferred {
-        /// Who sent it, or claims to have.
+        /// Its claimed sender.
         from: Nid,
-        /// What its DATA would be found under.
+        /// The key of its DATA.
         key: Key,
-        /// How long it is.
+        /// Its size.
         size: u64,
-        /// Whether it waits here for room; if not, its sender may have kept it.
+        /// Whether it waits here for room; if not, its sender may still have it.
         is_waiting: bool,
     },
-    /// A message was given to peers, by us as its sender or in transit.
+    /// A message was given to peers, as its sender or in transit.
     MessageForwarded {
-        /// Who sent it.
+        /// The sender.
         sender: Nid,
-        /// Whom it is for.
+        /// The recipient.
         recipient: Nid,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
-        /// The peer it came from; `None` if it is ours.
+        /// The peer it came from; `None` if this node sent it.
         from: Option<Nid>,
         /// The peers it goes to.
         to: Vec<Nid>,
     },
-    /// More is known of a message of ours.
+    /// The state of a message of this node changed.
     MessageStateChanged {
         /// Its number in the outbox.
         number: u64,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
-        /// What is known now.
+        /// The new state.
         state: SentState,
     },
-    /// The recipient of a message of ours has confirmed it.
+    /// The recipient confirmed a message of this node.
     MessageConfirmed {
         /// Its number in the outbox.
         number: u64,
-        /// By whom.
+        /// The recipient.
         by: Nid,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
         /// When it arrived, by the recipient's clock, in seconds since 1970.
         received_at: u64,
     },
     /// The recipient's receipts come from another store than before: it lost its disk (CU-10).
     RecipientLostStore {
-        /// Which.
+        /// The recipient.
         nid: Nid,
     },
-    /// The known nodes have changed: write the file.
+    /// The known nodes have changed: the application is to write the file.
     KnownNodesChanged {
-        /// How many they are.
+        /// Their number.
         nodes: usize,
     },
-    /// The store could not do something.
+    /// An operation of the store failed.
     StoreFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
-    /// A block was not what its key says, and is gone.
+    /// A block did not match its key, and was deleted.
     BlockCorrupted {
-        /// Which.
+        /// The key.
         key: Key,
     },
-    /// A file is offered to us.
+    /// A node offers a file to this one.
     FileOffered {
-        /// What it is known by.
+        /// The key of the file.
         file: Key,
-        /// By whom.
+        /// The sender.
         from: Nid,
-        /// What its sender calls it.
+        /// Its name, as the sender gives it.
         name: String,
-        /// How long it is.
+        /// Its size.
         size: u64,
     },
-    /// A file for us is whole and safe.
+    /// An incoming file is complete and on disk.
     FileReceived {
-        /// What it is known by.
+        /// The key of the file.
         file: Key,
-        /// From whom.
+        /// The sender.
         from: Nid,
-        /// What its sender calls it.
+        /// Its name, as the sender gives it.
         name: String,
-        /// How long it is.
+        /// Its size.
         size: u64,
     },
-    /// The recipient of a file of ours has told what it lacks.
+    /// The recipient of an outgoing file reported its missing blocks.
     FileProgressed {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// Who the recipient is.
+        /// The recipient.
         to: Nid,
-        /// The blocks it lacks: first, and how many.
+        /// The missing blocks: first, and how many.
         missing: Vec<(u32, u32)>,
     },
-    /// A block of a file of ours is to be sent: give it with [`Command::Supply`].
+    /// A block of an outgoing file is to be sent: supply it with [`Command::Supply`].
     BlockWanted {
-        /// Of which file.
+        /// The file.
         file: Key,
-        /// To whom it goes.
+        /// The recipient.
         to: Nid,
-        /// Which block.
+        /// The index of the block.
         index: u32,
     },
     /// A file transfer timed out, or one side dropped it.
     FileGivenUp {
-        /// Which file.
+        /// The file.
         file: Key,
         /// The node at the other end.
         peer: Nid,
     },
-    /// A file of ours is whole and safe at its recipient.
+    /// An outgoing file is complete and on disk at its recipient.
     FileDelivered {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// Where.
+        /// The recipient.
         to: Nid,
     },
 }
@@ -592,19 +592,19 @@ pub enum Leave {
     Broken,
     /// It ended the connection.
     Closed,
-    /// There were too many, and it was too close to others.
+    /// The ring was too full, and OPTIMIZE dropped it.
     Optimized,
     /// It sent frames that were no messages.
     Malformed,
-    /// It took nothing for too long.
+    /// Its kernel took no bytes for too long.
     Stalled,
-    /// It answered neither messages nor a ping, or `members` says that it is gone.
+    /// It answered neither messages nor a ping, or `members` reports that it is gone.
     Silent,
-    /// We are stopping.
+    /// This node is stopping.
     Stopped,
 }
 
-/// Bytes that are shared, not copied, when an event is.
+/// Bytes that copies of an event share.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Data {
     bytes: Bytes,

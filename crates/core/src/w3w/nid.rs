@@ -10,8 +10,8 @@ use crate::ring::Point;
 
 /// The address of a node in the mesh (M-10): BLAKE2b-256 of its UUID's sixteen bytes (M-12, MA-10, MA-11).
 ///
-/// It prints as 64 lower-case hexadecimal digits, so that the alphabetical order of the document (M-6) and the
-/// order of the numbers are the same order.
+/// It prints as 64 lower-case hexadecimal digits. So the alphabetical order of the document (M-6) is the numerical
+/// order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nid {
     high: u128,
@@ -59,7 +59,7 @@ impl Nid {
         hex
     }
 
-    /// Reads 64 lower-case digits; upper case would break the order of the ring and is refused.
+    /// Reads 64 lower-case digits. Upper case is refused, since it would break the order of the ring.
     #[must_use]
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
         if hex.len() != NID_HEX_BYTES {
@@ -105,7 +105,7 @@ impl FromStr for Nid {
     type Err = ParseNidError;
 
     fn from_str(text: &str) -> Result<Self, ParseNidError> {
-        // People may write it in capitals; the wire may not, and reads with `from_hex`.
+        // Users may write it in capitals; the wire may not, and reads with `from_hex`.
         Self::from_hex(text.to_ascii_lowercase().as_bytes()).ok_or(ParseNidError)
     }
 }
@@ -121,10 +121,10 @@ impl Serialize for Nid {
 #[error("an address in the mesh has 64 hexadecimal digits")]
 pub struct ParseNidError;
 
-/// How many bytes an address takes on the wire.
+/// The length of an address on the wire.
 pub const NID_HEX_BYTES: usize = 64;
 
-/// So many digits of a key are enough to ask for it, if no other begins so.
+/// The least number of digits that may abbreviate a key, if no other begins so.
 pub const KEY_DIGITS_MIN: usize = 8;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -137,7 +137,7 @@ const fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// What DATA is found under in the store (M-52): its BLAKE2b-256.
+/// The key of DATA in the store (M-52): its BLAKE2b-256.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; 32]);
 
@@ -165,8 +165,7 @@ impl Key {
         self.0
     }
 
-    /// The least and the greatest key that begin with these digits; `None` if they are none, too few to tell blocks apart, or
-    /// too many.
+    /// The least and the greatest key that begin with these digits; `None` if they are no digits, too few, or too many.
     #[must_use]
     pub fn beginning_with(digits: &str) -> Option<(Self, Self)> {
         if !(KEY_DIGITS_MIN..=NID_HEX_BYTES).contains(&digits.len()) {
@@ -209,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_asked_for_by_enough_of_its_digits() {
+    fn a_key_may_be_abbreviated_to_enough_digits() {
         let key = Key::of(b"x");
         let text = key.to_string();
         for digits in [8, 9, 63, 64] {

@@ -9,18 +9,18 @@ use super::form::RefusalReason;
 use super::nid::{Key, Nid};
 use crate::wire::{DecodeError, Reader};
 
-/// A message for us.
+/// A message for this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Received {
     /// Its number in the inbox.
     pub number: u64,
-    /// Who sent it, or claims to have.
+    /// Its claimed sender.
     pub from: Nid,
-    /// Where its DATA is: the key in the store. For a file, the key of its manifest.
+    /// The key of its DATA in the store. For a file, the key of its manifest.
     pub key: Key,
-    /// How long it is; for a file, the whole file.
+    /// Its size; for a file, that of the whole file.
     pub size: u64,
-    /// When it came, in seconds since 1970.
+    /// When it arrived, in seconds since 1970.
     pub received_at: u64,
     /// Whether it is a file, to be read block by block.
     pub is_file: bool,
@@ -35,23 +35,23 @@ pub struct Sent {
     pub to: Nid,
     /// The key of its DATA in the store.
     pub key: Key,
-    /// How long DATA is; for a file, the whole file.
+    /// The size of DATA; for a file, that of the whole file.
     pub size: u64,
     /// When it was sent, in seconds since 1970.
     pub sent_at: u64,
-    /// Whether a receipt was asked for.
+    /// Whether it requests a receipt.
     pub wants_receipt: bool,
     /// Whether it is a file, sent block by block.
     pub is_file: bool,
-    /// What is known of it.
+    /// Its state.
     pub state: SentState,
-    /// When its lifetime ends, in seconds since 1970; 0 if the record is older than lifetimes.
+    /// When its lifetime ends, in seconds since 1970; 0 if the record is from before lifetimes.
     pub until: u64,
     /// Epoch and number, if it is a letter (CU-8).
     pub letter: Option<(u64, u64)>,
     /// When the recipient's receipt came, in seconds since 1970.
     pub delivered_at: Option<u64>,
-    /// Peers that said that they hold it.
+    /// Peers that answered `held`.
     pub custodians: [Option<Nid>; 2],
     /// Why the recipient refused it.
     pub refusal: Option<RefusalReason>,
@@ -65,7 +65,7 @@ pub struct Sent {
 pub enum Why {
     /// This node has no peer.
     NoPeer,
-    /// The recipient is no peer, and nobody else took the message yet.
+    /// The recipient is no peer, and no other node has taken the message yet.
     RecipientAway,
     /// The peers have no room for it.
     PeersFull,
@@ -73,13 +73,13 @@ pub enum Why {
     BeingSent,
 }
 
-/// What is known of a message from this node (CU-23).
+/// The state of a message from this node (CU-23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SentState {
     /// Only this node has it.
     Waiting,
-    /// Plain: the last thing that can be known is that a peer took it.
+    /// A plain message that a peer took: its final state.
     Given,
     /// The recipient has confirmed that it is in its inbox.
     Delivered,
@@ -89,14 +89,14 @@ pub enum SentState {
     Unconfirmed,
     /// A letter that left this node; this node keeps its copy until the receipt comes.
     UnderWay,
-    /// The recipient does not take it.
+    /// The recipient refused it.
     Refused,
     /// The sender withdrew it.
     Cancelled,
 }
 
 impl SentState {
-    /// Whether more can become known.
+    /// Whether the state can still change.
     #[must_use]
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Waiting | Self::UnderWay)
@@ -118,7 +118,7 @@ impl fmt::Display for SentState {
     }
 }
 
-/// A message that waits, as it lies in the store.
+/// The record of a queued message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) sender: Nid,
@@ -127,7 +127,7 @@ pub(super) struct Waiting {
     pub(super) size: u64,
     /// Wall clock, in seconds.
     pub(super) until: u64,
-    /// Its number in the outbox, if it is ours.
+    /// Its number in the outbox, if this node sent it.
     pub(super) outbox: Option<u64>,
     /// Epoch and number, if it is a letter.
     pub(super) letter: Option<(u64, u64)>,
@@ -263,7 +263,7 @@ impl Waiting {
     }
 }
 
-/// The key of the DATA that a record of [`QUEUE`](crate::w3w::QUEUE) refers to, for those who look at a store from outside.
+/// The key of the DATA that a record of [`QUEUE`](crate::w3w::QUEUE) refers to, for tools that read a store.
 #[must_use]
 pub fn queued_key(record: &[u8]) -> Option<Key> {
     Waiting::from_bytes(record).ok().map(|waiting| waiting.key)
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_back_from_the_store_as_they_went_in() {
+    fn records_survive_the_store() {
         let (nid, key) = (Nid::from_uuid([1; 16]), Key::of(b"x"));
         let received = Received { number: 7, from: nid, key, size: 9, received_at: 3, is_file: true };
         assert_eq!(Received::from_bytes(&7u64.to_be_bytes(), &received.to_bytes()), Ok(received));

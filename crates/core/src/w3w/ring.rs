@@ -1,8 +1,8 @@
-//! The routing ring: the peers we are connected to, in ascending order of their NIDs, closed to a circle.
+//! The routing ring: the connected peers, in ascending order of their NIDs, closed to a circle.
 //!
-//! The document builds it with a table of pointer steps that, taken literally, inserts nothing (MA-1 … MA-9). What
-//! the table is for is an ordered map: NEW_NODE is `insert`, DEL_NODE is `remove`, NEXT and COMPARE are the search
-//! of the map, RE_SORT is its order. Younger is counter-clockwise, older is clockwise.
+//! The document builds it with a table of pointer steps that, taken literally, inserts nothing (MA-1 … MA-9). An
+//! ordered map does what the table is meant to do. NEW_NODE is `insert`, DEL_NODE is `remove`, NEXT and COMPARE are the
+//! search of the map, RE_SORT is its order. Younger is counter-clockwise, older is clockwise.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,13 +14,13 @@ use super::nid::Nid;
 use crate::ring::{clockwise, closer};
 use crate::tag::StreamId;
 
-/// Who dialled (M-9).
+/// The side that dialled (M-9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// The peer dialled us.
+    /// The peer dialled this node.
     In,
-    /// We dialled the peer.
+    /// This node dialled the peer.
     Out,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Route {
 pub struct Peer {
     /// Its address in the mesh.
     pub nid: Nid,
-    /// Where it is.
+    /// Its IP address.
     pub ip: Ipv4Addr,
-    /// Where it accepts connections there.
+    /// The port of its listener.
     pub port: u16,
-    /// Who dialled.
+    /// The side that dialled.
     pub direction: Direction,
 }
 
@@ -66,14 +66,14 @@ impl Ring {
         Self { own, routes: BTreeMap::new() }
     }
 
-    /// NEW_NODE: inserts, or updates what is there (MA-8).
+    /// NEW_NODE: inserts a route, or updates it (MA-8).
     pub(super) fn insert(&mut self, nid: Nid, route: Route) {
         if nid != self.own {
             self.routes.insert(nid, route);
         }
     }
 
-    /// DEL_NODE: removes; does nothing if it is not there (MA-9).
+    /// DEL_NODE: removes a route; does nothing if it is absent (MA-9).
     pub(super) fn remove(&mut self, nid: Nid) -> Option<Route> {
         self.routes.remove(&nid)
     }
@@ -90,7 +90,7 @@ impl Ring {
         self.routes.iter().map(|(nid, route)| (*nid, route))
     }
 
-    /// A HERE about a peer of ours.
+    /// The HERE of a peer.
     pub(super) fn here(&self, nid: Nid) -> Option<Here> {
         self.get(nid).map(|route| Here { nid, at: route.at })
     }
@@ -106,12 +106,12 @@ impl Ring {
         self.routes.range(above).next().or_else(|| self.routes.first_key_value()).map(|(nid, _)| *nid)
     }
 
-    /// Our own neighbours.
+    /// The own neighbours.
     pub(super) fn neighbours(&self) -> Option<(Nid, Nid)> {
         Some((self.younger(self.own)?, self.older(self.own)?))
     }
 
-    /// The younger and the older peer for a recipient (M-48), leaving out the one a message came from.
+    /// The younger and the older peer for a recipient (M-48), without the peer that a message came from.
     pub(super) fn around(&self, point: Nid, except: Option<Nid>) -> Option<(Nid, Nid)> {
         let skip = |nid: Nid, next: fn(&Self, Nid) -> Option<Nid>| {
             if Some(nid) == except { next(self, nid).filter(|&other| other != nid) } else { Some(nid) }
@@ -127,15 +127,15 @@ impl Ring {
         Some(if closer(point, younger, older) { younger } else { older })
     }
 
-    /// Whether `nid` would be, or is, next to us in the ring.
+    /// Whether `nid` is or would be next to this node in the ring.
     pub(super) fn is_neighbour(&self, nid: Nid) -> bool {
         let Some((younger, older)) = self.neighbours() else { return true };
         clockwise(self.own, nid) <= clockwise(self.own, older)
             || clockwise(nid, self.own) <= clockwise(younger, self.own)
     }
 
-    /// OPTIMIZE 1 (M-42, MA-35, MA-36): of all consecutive triples, that of the smallest span; our own neighbours
-    /// are never the middle; the smallest middle wins a tie. `with` is counted as if it were in the ring.
+    /// OPTIMIZE 1 (M-42, MA-35, MA-36): the consecutive triple with the smallest span. The own neighbours are never the
+    /// middle, and the smallest middle wins a tie. `with` is counted as if it were in the ring.
     pub(super) fn too_close(&self, with: Option<Nid>) -> Option<Triple> {
         let mut nids: Vec<Nid> = self.routes.keys().copied().collect();
         if let Some(nid) = with
@@ -158,7 +158,7 @@ impl Ring {
             .min_by_key(|triple| (clockwise(triple.younger, triple.older), triple.middle))
     }
 
-    /// The ring as the document draws it: an array of one-entry objects, in order, all values strings (M-9, MA-58).
+    /// The ring in the form of the document: an array of one-entry objects, in order, all values strings (M-9, MA-58).
     pub(super) fn to_json(&self) -> String {
         let elements: Vec<String> = (self.routes.iter())
             .map(|(nid, route)| {

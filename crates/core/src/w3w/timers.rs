@@ -2,32 +2,32 @@
 
 use crate::tag::StreamId;
 
-/// What a node waits for.
+/// The timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// NOUNCE: say HERE to the known nodes.
+    /// NOUNCE: sends HERE to the known nodes.
     Announce,
-    /// Introduce our neighbours to each other, and ourselves to somebody new.
+    /// Introduces the neighbours to each other, and sends HERE to an unconnected node.
     Maintain,
-    /// A handshake, or the end of a connection, has lasted long enough.
+    /// A handshake or a close took too long.
     Handshake(StreamId),
     /// A peer has not read for too long (MA-48).
     Stalled(StreamId),
-    /// The one peer that may send while memory is short does not.
+    /// The unblocked peer has sent nothing for too long.
     Silent(StreamId),
     /// A broken connection is dialled once more (MA-30).
     Redial(super::nid::Nid),
     /// The oldest entry of the queue or of a memory expires.
     Expire,
-    /// The known nodes have changed and are to be kept.
+    /// The known nodes have changed and are to be stored.
     StoreKnown,
-    /// A file on its way needs a push.
+    /// A file transfer needs a request.
     Files,
-    /// The store was busy: what is to be saved is tried again.
+    /// The store was busy: waiting writes are tried again.
     RetryStore,
-    /// Messages for us wait for room.
+    /// Deferred messages wait for room.
     Deferred,
-    /// A message of ours is offered again.
+    /// A message without receipt is retransmitted.
     Retransmit,
     /// A verdict is overdue, verdicts are to be written, or a foreign peer has kept a message long enough.
     Custody,
@@ -39,7 +39,7 @@ pub(super) enum Timer {
     Receipts,
     /// The address book has changed and is stored.
     StoreBook,
-    /// The node is stopping and has waited long enough for its last bytes.
+    /// The node is stopping, and the time for its last bytes is over.
     Stop,
 }
 

@@ -12,9 +12,9 @@ use crate::wire::{DecodeError, Writer};
 pub const VERSION: &[u8; 3] = b"w00";
 /// The longest HERE, that of `255.255.255.255:65535`.
 pub const HERE_BYTES_MAX: usize = 97;
-/// The longest datagram that is looked at (MA-20).
+/// The longest datagram that is decoded (MA-20).
 pub(super) const DATAGRAM_BYTES_MAX: usize = 512;
-/// What stands before DATA in a MESSAGE: version, sender, recipient (M-19).
+/// The bytes before DATA in a MESSAGE: version, sender, recipient (M-19).
 pub const HEADER_BYTES: usize = 3 + 2 * NID_HEX_BYTES;
 /// The length before every frame.
 pub const LENGTH_BYTES: usize = 4;
@@ -26,9 +26,9 @@ pub const DATA_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The body of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Who speaks.
+    /// The identity of the sender.
     Here(Here),
-    /// Something to deliver or to pass on.
+    /// A message to deliver or to forward.
     Message(Message),
 }
 
@@ -41,7 +41,7 @@ pub fn encode_here(here: &Here, writer: &mut Writer<'_>) {
     writer.bytes(here.at.to_string().as_bytes());
 }
 
-/// Reads a HERE, from a datagram or from the body of a frame. One line feed behind it is tolerated (MA-20).
+/// Reads a HERE, from a datagram or from the body of a frame. One trailing line feed is tolerated (MA-20).
 ///
 /// # Errors
 /// If it is anything else.
@@ -61,7 +61,7 @@ pub fn decode_here(bytes: &[u8]) -> Result<Here, DecodeError> {
     Ok(Here { nid, at: endpoint_of(endpoint).ok_or(DecodeError::Field("endpoint"))? })
 }
 
-/// `a.b.c.d:port`, with no zero in front, of a host that can exist (M-17, MA-20, MA-59).
+/// `a.b.c.d:port`, without leading zeros, of a host that can exist (M-17, MA-20, MA-59).
 fn endpoint_of(text: &[u8]) -> Option<SocketAddrV4> {
     let colon = text.iter().position(|&byte| byte == b':')?;
     let mut octets = [0; 4];
@@ -75,9 +75,9 @@ fn endpoint_of(text: &[u8]) -> Option<SocketAddrV4> {
     is_host.then(|| SocketAddrV4::new(ip, port))
 }
 
-/// At most five digits, and 0 only alone in front.
+/// At most five digits, without a leading zero.
 fn decimal(text: &[u8]) -> Option<u32> {
-    // The length first: as many digits as a datagram holds are no number.
+    // The length first: a datagram can hold more digits than a number can.
     if text.len() > 5 || !matches!(text, [b'0'] | [b'1'..=b'9', ..]) {
         return None;
     }
@@ -109,7 +109,7 @@ pub fn encode_message(message: &Message, writer: &mut Writer<'_>) {
     writer.bytes(message.frame());
 }
 
-/// Reads the body of a frame: the fourth byte tells the two kinds apart (MA-28).
+/// Reads the body of a frame: the fourth byte distinguishes the two kinds (MA-28).
 ///
 /// # Errors
 /// If it is neither.
@@ -117,12 +117,12 @@ pub fn decode_body(body: &[u8]) -> Result<Body, DecodeError> {
     decode_frame([&(body.len() as u32).to_be_bytes()[..], body].concat().into())
 }
 
-/// What is DATA in a whole frame, if it is a MESSAGE.
+/// The DATA of a complete frame, if it is a MESSAGE.
 pub(super) fn data_of(frame: &[u8]) -> &[u8] {
     frame.get(LENGTH_BYTES + HEADER_BYTES..).unwrap_or_default()
 }
 
-/// Reads a whole frame, the length in front of it included, and keeps it if it is a MESSAGE.
+/// Reads a complete frame, length included, and keeps it if it is a MESSAGE.
 pub(super) fn decode_frame(frame: Bytes) -> Result<Body, DecodeError> {
     match frame.get(LENGTH_BYTES + VERSION.len()) {
         Some(b' ') => decode_here(&frame[LENGTH_BYTES..]).map(Body::Here),

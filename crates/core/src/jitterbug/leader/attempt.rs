@@ -1,7 +1,7 @@
-//! One attempt to pass the token to one candidate: what was said, and how much of it the kernel has.
+//! One attempt to pass the token to one candidate: the messages exchanged, and the bytes that the kernel has taken.
 //!
-//! The commit point is exact (JA-33): the token is passed when the kernel has taken the last byte of TP5 *and* the
-//! FIN. Before that the attempt can be undone by a reset; after that it is passed, whatever happens.
+//! The commit point is exact (JA-33): the token is passed once the kernel has taken the last byte of TP5 *and* the FIN.
+//! Before that a reset undoes the attempt; after that the token is passed, whatever happens.
 
 use core::time::Duration;
 
@@ -9,14 +9,14 @@ use super::super::message::NodeEntry;
 use crate::tag::StreamId;
 use crate::time::Instant;
 
-/// How much of a message is written at once.
+/// How many bytes are written at once.
 const CHUNK: usize = 64 * 1024;
-/// How much may be written that the kernel has not taken yet.
+/// How many written bytes the kernel may not have taken yet.
 const WINDOW: usize = 4 * CHUNK;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// TP1 is out, the answer is not here.
+    /// TP1 is sent; the answer is awaited.
     Offered,
     /// The rest is being written.
     Handing,
@@ -31,25 +31,25 @@ pub(super) struct Attempt {
     to: NodeEntry,
     deadline: Instant,
     stage: Stage,
-    /// TP4 if it was asked for, and the first byte of TP5.
+    /// TP4 if the candidate requested it, and the first byte of TP5.
     head: Vec<u8>,
-    /// How much of head and data is written.
+    /// How many bytes of head and data are written.
     written: usize,
-    /// How much of what was written the kernel has not taken.
+    /// How many written bytes the kernel has not taken.
     in_flight: usize,
     is_extended: bool,
 }
 
-/// What to write next.
+/// The next piece to write.
 pub(super) enum Piece<'a> {
-    /// The rest of the head, and behind it data: one write, for a small token is one segment then.
+    /// The rest of the head, followed by data: one write, so that a small token is one segment.
     Bytes(&'a [u8], &'a [u8]),
     /// Nothing follows: end our direction.
     Fin,
 }
 
 impl Attempt {
-    /// An attempt whose offer of so many bytes has been written.
+    /// An attempt whose offer, with this many bytes, has been written.
     pub(super) fn new(stream: StreamId, to: NodeEntry, deadline: Instant, offer_bytes: usize) -> Self {
         Self {
             stream,
@@ -63,7 +63,7 @@ impl Attempt {
         }
     }
 
-    /// The candidate takes it: `head` goes before the data.
+    /// Notes that the candidate accepts: `head` goes before the data.
     pub(super) fn accepted(&mut self, head: Vec<u8>) {
         self.head = head;
         self.stage = Stage::Handing;
@@ -81,7 +81,7 @@ impl Attempt {
         self.deadline
     }
 
-    /// Extends the deadline once, by `interval`, if the timer is later than that; whether it did.
+    /// Extends the deadline once, by `interval`, if the timer is later than that. Returns whether it did.
     pub(super) fn extend_late(&mut self, now: Instant, interval: Duration) -> bool {
         let extends = !self.is_extended && now.since(self.deadline) > interval;
         if extends {
@@ -95,7 +95,7 @@ impl Attempt {
         self.stage == Stage::Offered
     }
 
-    /// The next piece to be written, if the kernel keeps up.
+    /// The next piece to write, if the kernel keeps up.
     pub(super) fn piece<'a>(&'a mut self, data: &'a [u8]) -> Option<Piece<'a>> {
         if self.stage != Stage::Handing || self.in_flight >= WINDOW {
             return None;
@@ -106,7 +106,7 @@ impl Attempt {
         };
         let head = &head[..head.len().min(CHUNK)];
         let rest = &data[offset..];
-        // Data follows once the head is all out.
+        // Data follows once the head is written.
         let room = if self.written + head.len() < self.head.len() { 0 } else { CHUNK - head.len() };
         let rest = &rest[..rest.len().min(room)];
         if head.is_empty() && rest.is_empty() {
@@ -118,7 +118,7 @@ impl Attempt {
         Some(Piece::Bytes(head, rest))
     }
 
-    /// The kernel has taken this much more; true if that was all, and the FIN.
+    /// Notes that the kernel has taken this many bytes. Returns true if that was all, and the FIN.
     pub(super) fn sent(&mut self, bytes: usize, fin: bool) -> bool {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         fin && self.stage == Stage::Finishing

@@ -15,7 +15,7 @@ use crate::tag::StreamId;
 use crate::wire::{DecodeError, Writer};
 
 impl Tenure {
-    /// Adds the nodes that wait to the list, and tries the first candidate.
+    /// Adds waiting nodes to the list, and tries the first candidate.
     pub(super) fn start_round<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>) -> Option<Transition> {
         let grown = cx.lower.ring.grow(cx.lower.env.config());
         grown.into_iter().for_each(|event| cx.out.event(event));
@@ -23,8 +23,8 @@ impl Tenure {
         self.next_candidate(cx)
     }
 
-    /// News of the stream of the attempt under way: what becomes of the role, and whether the bytes were good. `None` if the
-    /// stream is another one.
+    /// Handles an event of the attempt's stream. Returns the transition, and whether the bytes were valid. `None` if
+    /// the stream is another one.
     pub(in super::super) fn on_stream<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -42,7 +42,7 @@ impl Tenure {
                     None
                 }
             }
-            // Before TP2 or TP3 this is a refusal; after them the candidate has nothing more to say.
+            // Before TP2 or TP3 this is a refusal; after them the candidate sends nothing more.
             StreamEvent::Finished if attempt.is_offered() => {
                 cx.out.abort(stream);
                 self.failed(cx, PassFailure::Refused)
@@ -53,10 +53,10 @@ impl Tenure {
         Some((transition, Ok(())))
     }
 
-    /// The attempt's time is over.
+    /// Ends the attempt: its time is over.
     pub(super) fn time_out<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>) -> Option<Transition> {
         let (now, interval) = (cx.now.mono, cx.lower.env.config().tr_interval);
-        // After a pause the kernel may have sent everything long ago, and the news of it waits behind this timer.
+        // After a pause the kernel may have sent everything long ago, and that event is behind this timer.
         if self.attempt_mut().is_some_and(|attempt| attempt.extend_late(now, interval)) {
             return None;
         }
@@ -64,14 +64,14 @@ impl Tenure {
         self.failed(cx, PassFailure::TimedOut)
     }
 
-    /// Undoes an attempt: until the FIN is with the kernel, the candidate discards what came before a reset (JA-33).
+    /// Resets an attempt: until the kernel has the FIN, the candidate discards what came before a reset (JA-33).
     pub(in super::super) fn abort<A: Application>(&self, cx: &mut Cx<'_, '_, A>) {
         if let Some(attempt) = self.attempt() {
             cx.out.abort(attempt.stream());
         }
     }
 
-    /// The node stops: one round with the data as it is (JA-52).
+    /// Makes one last round with the data as it is, before the node stops (JA-52).
     pub(in super::super) fn hand_off_and_stop<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -79,7 +79,7 @@ impl Tenure {
         if self.is_passing() {
             return None;
         }
-        // Whatever is awaited will come too late.
+        // An outstanding result would come too late.
         self.awaited = None;
         self.keeping = None;
         self.step = Step::Here;
@@ -115,7 +115,7 @@ impl Tenure {
         self.step = Step::Passing(Attempt::new(stream, node, deadline, TP1_BYTES));
     }
 
-    /// The candidate says TP2 or TP3, or something else.
+    /// Handles the answer of the candidate: TP2, TP3 or something else.
     fn offer_answered<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -147,7 +147,7 @@ impl Tenure {
         (None, Ok(()))
     }
 
-    /// Writes as much as the kernel may be asked to take.
+    /// Writes as much as the kernel may have in flight.
     fn write_on<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>) {
         let Some(attempt) = self.attempt_mut() else { return };
         let stream = attempt.stream();

@@ -2,8 +2,9 @@
 //!
 //! `tenure.rs` computes: random drop, merges, next data, holds. `handoff.rs` passes the token on, candidate by candidate;
 //! `attempt.rs` is one attempt. A tenure runs through fixed steps, and each may have to wait for the application or the disk.
-//! [`Tenure`] says what is done and what is awaited; `advance` does whatever can be done now. A token that meets ours in
-//! between (JA-30) is queued to be merged; if the next data was computed without it, it is computed anew.
+//! [`Tenure`] has the completed steps and the awaited result; `advance` does all steps that are possible now. A token
+//! that arrives in between (JA-30) is queued to be merged. If the next data was computed without it, it is computed
+//! again.
 
 mod attempt;
 mod handoff;
@@ -22,26 +23,26 @@ use super::records::Branch;
 use crate::tag::OpId;
 use crate::time::Instant;
 
-/// The most tokens that may wait to be merged with ours.
+/// The most tokens that may wait to be merged.
 const ARRIVALS_MAX: usize = 4;
 
-/// What the application elsewhere was asked.
+/// The request to the application outside of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Awaited {
     ask: u64,
     deadline: Instant,
-    /// The branch to be merged; the next data if there is none.
+    /// The branch to merge; `None` for the next data.
     branch: Option<Branch>,
 }
 
-/// Where the token is.
+/// The position of the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
-    /// Here, until the work is done, the pace is kept and no hold is in force.
+    /// Here, until the work is done, the pace has passed and no hold is in force.
     Here,
     /// Offered to a candidate.
     Passing(Attempt),
-    /// Here, for nobody took it: a new tenure begins then.
+    /// Here, because no candidate took it; a new tenure begins at `until`.
     Idle { until: Instant },
 }
 
@@ -54,15 +55,15 @@ pub(super) struct Tenure {
     /// The ring has a second token, which may arrive until then.
     duplicate_until: Instant,
     restored: Option<Restored>,
-    /// The random drop is decided.
+    /// Whether the random drop is decided.
     begun: bool,
-    /// The next data is computed, or cannot be.
+    /// Whether the next data is computed, or failed.
     computed: bool,
     arrivals: VecDeque<Branch>,
     awaited: Option<Awaited>,
     keeping: Option<(OpId, Next)>,
     step: Step,
-    /// How many candidates this round has seen.
+    /// How many candidates this round has tried or skipped.
     seen: usize,
 }
 
@@ -83,7 +84,7 @@ impl Tenure {
         }
     }
 
-    /// Keeps the token so long, for a second one to arrive.
+    /// Keeps the token for this time, so that a second one can arrive.
     pub(super) fn await_duplicate(&mut self, now: Instant, wait: Duration) {
         self.duplicate_until = now + wait;
     }
@@ -92,15 +93,15 @@ impl Tenure {
         self.attempt().is_some()
     }
 
-    /// Whether it would take a token from there, now (JA-30); `own` and `addr` are ours.
+    /// Whether this node would take a token from that address now (JA-30); `own` and `addr` are its own.
     pub(super) fn takes(&self, own: TokenId, addr: IpAddr, token: TokenId, from: IpAddr) -> bool {
         if self.arrivals.len() >= ARRIVALS_MAX {
             return false;
         }
         match self.attempt() {
             None => true,
-            // Equal ids that pass to each other would refuse each other for ever. Both know both addresses: the lower
-            // one takes, the higher one gives.
+            // Two leaders with equal ids that pass to each other would refuse each other for ever. Both know both
+            // addresses: the lower one takes, the higher one gives.
             Some(_) if token == own => from > addr,
             Some(_) => token > own,
         }
@@ -136,7 +137,7 @@ impl Tenure {
         if let Step::Passing(attempt) = &mut self.step { Some(attempt) } else { None }
     }
 
-    /// When the token may go on.
+    /// When the token may be passed.
     fn leaves_at(&self, config: &Config) -> Instant {
         self.duplicate_until.max(self.since + config.pace)
     }

@@ -9,7 +9,7 @@ use super::{Awaited, Step, Tenure};
 use crate::tag::OpId;
 
 impl Tenure {
-    /// Does what can be done now.
+    /// Does all steps that are possible now.
     pub(in super::super) fn advance<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>) -> Option<Transition> {
         loop {
             if self.step != Step::Here || self.is_waiting() {
@@ -39,7 +39,7 @@ impl Tenure {
         }
     }
 
-    /// A timer may have run out.
+    /// Handles timers that may have fired.
     pub(in super::super) fn on_timeout<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -59,8 +59,8 @@ impl Tenure {
         }
     }
 
-    /// Whatever happens: if a check is overdue by too much, this process was paused, and the others may have restored the
-    /// token meanwhile. So the hold is lost and the token dropped (J-31). A holder of another token, if there is one by now,
+    /// Runs before every input. If a check is overdue by too much, this process was paused, and the others may have
+    /// restored the token. So the hold is lost and the token dropped (J-31). If another node has a token by then, it
     /// denies the restore.
     pub(in super::super) fn check_pause<A: Application>(
         &mut self,
@@ -71,7 +71,7 @@ impl Tenure {
             return None;
         }
         let interval = cx.lower.env.config().pause_check_interval();
-        // Since when exactly is not known, so the last interval counts as well.
+        // The exact begin of the pause is unknown, so the last interval counts as well.
         let paused = now.since(self.pause_check_at) + interval;
         self.pause_check_at = now + interval;
         if paused <= cx.lower.env.config().pause_max() || cx.is_stopping {
@@ -82,7 +82,8 @@ impl Tenure {
         Some(Transition::Drop(DropReason::Stalled))
     }
 
-    /// An application elsewhere has answered, or will not. An error if that was not asked.
+    /// Handles the result of an application outside of the machine, or its failure. Returns an error if no result was
+    /// requested.
     pub(in super::super) fn on_computed<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -101,7 +102,7 @@ impl Tenure {
         Ok(self.advance(cx))
     }
 
-    /// The store answered: what had to be durable is, or not.
+    /// Handles the reply of the store: the bytes are durable, or not.
     pub(in super::super) fn on_stored<A: Application>(
         &mut self,
         cx: &mut Cx<'_, '_, A>,
@@ -112,21 +113,21 @@ impl Tenure {
         if done {
             self.use_next(cx, next);
         } else if self.restored.is_some() {
-            // The fence was not raised, so this token must not go on (TU-43): another node makes one.
+            // The fence was not raised, so this token must not continue (TU-43): another node makes one.
             return Some(Transition::GiveUp);
         } else {
-            // A number that is not safe is not used: the token goes on as it came.
+            // A fence that is not durable is not used: the token continues unchanged.
             self.no_next(cx, "what it wanted kept could not be kept");
         }
         self.advance(cx)
     }
 
-    /// A token came while or before we lead: its data is to be merged.
+    /// Queues the data of a token that arrived before or during this tenure, to be merged.
     pub(in super::super) fn merge_branch<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>, branch: Branch) {
-        // Another node led that branch while our hold thought that it was alone.
+        // Another node led that branch while this hold was in force.
         cx.lose_hold(LostReason::Merged);
-        // Data that was computed without it is computed anew, also if it was in use: the other branch may have taken higher
-        // numbers than ours, and the next must be above those too. A merge under way goes on.
+        // Data that was computed without the branch is computed again, even if it is in use. The other branch may have
+        // used higher fences, and the next one must be above those too. A merge under way continues.
         self.keeping = None;
         self.awaited.take_if(|awaited| awaited.branch.is_none());
         self.computed = false;
@@ -135,8 +136,8 @@ impl Tenure {
         self.arrivals.push_back(branch);
     }
 
-    /// Gives the token to the first hold that waits, if it is here and has a number. One hold per tenure: two would share a
-    /// number.
+    /// Grants the first waiting hold, if the token is here and has a fence. One hold per tenure: two would share a
+    /// fence.
     pub(in super::super) fn grant_hold<A: Application>(&self, cx: &mut Cx<'_, '_, A>) {
         let here = self.step == Step::Here && self.computed && !self.is_waiting();
         let here = here && !cx.lower.is_cut_off(cx.now.mono);
@@ -194,7 +195,7 @@ impl Tenure {
 
     fn use_next<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>, next: Next) {
         self.computed = true;
-        // If it is computed again for a branch that comes, the fence has been raised already.
+        // If it is computed again for another branch, the fence has been raised already.
         self.restored = None;
         let token = &mut cx.lower.token;
         let changed = token.use_next(cx.now.mono, next);
@@ -209,7 +210,7 @@ impl Tenure {
         self.grant_hold(cx);
     }
 
-    /// The tenure goes on with the data as it came, and without a number.
+    /// Continues the tenure with unchanged data and without a fence.
     fn no_next<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>, reason: &'static str) {
         application_failed(cx, reason);
         cx.lower.token.clear_fence();

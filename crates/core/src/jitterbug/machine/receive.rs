@@ -1,4 +1,4 @@
-//! The candidate: what the node says to a token on offer, and the one step in which it takes it (JA-34).
+//! The candidate: the answer to an offered token, and the one step that takes it (JA-34).
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::time::Now;
 use crate::wire::DecodeError;
 
 impl<A: Application> Jitterbug<A> {
-    /// News of a stream that a peer opened.
+    /// Handles an event of a stream that a peer opened.
     pub(super) fn on_incoming(
         &mut self,
         now: Now,
@@ -27,7 +27,7 @@ impl<A: Application> Jitterbug<A> {
         out: Out<'_, '_, A>,
     ) -> Result<(), Refusal> {
         if !matches!(event, StreamEvent::Closed(_)) && self.lower.streams.is_over(stream, now.mono) {
-            // TU-42: a token that waited in the kernel for longer than a pass may take can have been restored meanwhile.
+            // TU-42: a token that waited in the kernel longer than a pass may take can have been restored meanwhile.
             self.lower.env.count().streams_expired += 1;
             self.lower.streams.forget(stream);
             out.abort(stream);
@@ -96,7 +96,7 @@ impl<A: Application> Jitterbug<A> {
         Ok(())
     }
 
-    /// The FIN: the token is whole, or it never was one (JA-33a).
+    /// Handles the FIN: the token is complete, or it never was one (JA-33a).
     fn on_fin(&mut self, now: Now, stream: StreamId, out: Out<'_, '_, A>) -> Result<(), Refusal> {
         let arrived = match self.lower.streams.finish(stream) {
             None => return Ok(()),
@@ -113,7 +113,7 @@ impl<A: Application> Jitterbug<A> {
         out.finish(stream);
         let (own, addr) = (self.lower.token.id(), self.lower.env.config().addr.to_canonical());
         if self.stage != Stage::Running || !takes(&self.role, own, addr, arrived.token, arrived.from) {
-            // JA-30a: while it came, ours went on its way, and ours is the better one.
+            // JA-30a: while it arrived, this node began to pass its own token, which is the better one.
             self.lower.env.count().tokens_discarded += 1;
             out.event(Event::TokenDiscarded { token_id: arrived.token });
             return Ok(());
@@ -122,7 +122,7 @@ impl<A: Application> Jitterbug<A> {
         Ok(())
     }
 
-    /// Takes a token over, in one step: list, id, data, role.
+    /// Takes a token in one step: list, id, data, role.
     fn commit(&mut self, now: Now, arrived: Arrived, out: Out<'_, '_, A>) {
         let Arrived { from, token, list, data } = arrived;
         let (role, mut cx) = self.split(now, &mut *out);
@@ -165,7 +165,7 @@ impl<A: Application> Jitterbug<A> {
     }
 }
 
-/// Whether a node would take this token from there, now (JA-30).
+/// Whether this node would take this token from that address now (JA-30).
 fn takes(role: &Role, own: TokenId, addr: IpAddr, token: TokenId, from: IpAddr) -> bool {
     match role {
         Role::Leader(tenure) => tenure.takes(own, addr, token, from),

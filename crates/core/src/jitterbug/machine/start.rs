@@ -1,4 +1,4 @@
-//! Starting and stopping: who the node is, and what it leaves behind.
+//! Starting and stopping: the identity of the node, and its last stored record.
 
 use core::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::wire::Reader;
 
 /// The key of the identity in the store.
 pub const IDENTITY_KEY: &[u8] = b"identity";
-/// The key of what the application keeps.
+/// The key of the application's record.
 pub const KEPT_KEY: &[u8] = b"kept";
 
-/// How long until a disk that could not be read is tried again.
+/// The time until a failed read of the disk is repeated.
 const LOAD_AGAIN: Duration = Duration::from_secs(1);
 
-/// Who the node is across restarts: four bytes of host id, two of port.
+/// The identity of a node across restarts: four bytes of host id, two of port.
 ///
-/// The port must be known before the listener is bound, so a driver that wants it kept reads it from its store and
-/// puts it into the configuration. A node that comes back on another port is moved in the list (JA-38).
+/// The port must be known before the listener is bound. So a driver that wants to keep it reads it from its store and
+/// puts it into the configuration. A node that returns on another port is moved in the list (JA-38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The host id, at least 1.
@@ -35,7 +35,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads what was kept under [`IDENTITY_KEY`].
+    /// Reads the value of [`IDENTITY_KEY`].
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -45,7 +45,7 @@ impl Identity {
         Some(Self { host_id, tcp_port })
     }
 
-    /// As it is kept.
+    /// The stored bytes.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 6] {
         let (host_id, port) = (self.host_id.number().to_be_bytes(), self.tcp_port.to_be_bytes());
@@ -53,20 +53,20 @@ impl Identity {
     }
 }
 
-/// How far the node is in its life.
+/// The stage of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Not started.
     Created,
-    /// Waits for its identity, then for what its application kept.
+    /// Waits for its identity, then for the application's record.
     Loading { identity: OpId, kept: OpId, found: Option<Identity>, readable: bool },
-    /// The disk could not be read; it is tried again then.
+    /// The disk could not be read; the read is repeated then.
     Unread { again_at: Instant },
-    /// Its identity is being written; the application knows what it kept.
+    /// Its identity is being written; the application has its record.
     Saving(OpId),
     /// In the ring.
     Running,
-    /// Leaves it; the last will is being written.
+    /// Leaves the ring; its last record is being written.
     Stopping(Option<OpId>),
 }
 
@@ -96,7 +96,7 @@ impl<A: Application> Jitterbug<A> {
         }
         let done = !matches!(reply.result, StoreResult::Failed(_));
         if let (Stage::Loading { .. } | Stage::Unread { .. }, false) = (&self.stage, done) {
-            // Who does not know what numbers it took may take none: it stays out until it knows.
+            // A node that cannot read its used fences may use none: it stays out of the ring until it can.
             self.stage = Stage::Unread { again_at: now.mono + LOAD_AGAIN };
             return;
         }
@@ -124,7 +124,7 @@ impl<A: Application> Jitterbug<A> {
         }
     }
 
-    /// The node learns who it is: as configured, as stored, or as drawn now.
+    /// Sets the identity: configured, stored, or drawn now.
     fn identify(
         &mut self,
         now: Now,
@@ -139,7 +139,7 @@ impl<A: Application> Jitterbug<A> {
         env.identify(host_id);
         self.lower.token.start(host_id, kept);
         let identity = Identity { host_id, tcp_port: self.lower.env.tcp_port() };
-        // What could not be read is not overwritten: it may be readable tomorrow.
+        // An identity that could not be read is not overwritten: a later read may succeed.
         if found == Some(identity) || !readable {
             return self.run(now, out);
         }
@@ -156,7 +156,7 @@ impl<A: Application> Jitterbug<A> {
         self.follow(now, Some(Transition::Orphan), out);
     }
 
-    /// Leaves the ring: a leader makes one round first, everybody else just goes (JA-52).
+    /// Leaves the ring: a leader makes one last round, other nodes stop at once (JA-52).
     pub(super) fn stop(&mut self, now: Now, out: Out<'_, '_, A>) {
         if self.stage.is_ending() {
             return;
@@ -165,7 +165,7 @@ impl<A: Application> Jitterbug<A> {
         if let Some(lost) = lower.holds.lose(LostReason::Stopping) {
             out.event(lost);
         }
-        // A change that is not in the data will not be.
+        // A change that is not in the data is withdrawn.
         for (request, number) in lower.changes.take_all() {
             lower.token.withdraw(number);
             out.reply(request, Reply::Stopping);
@@ -178,7 +178,7 @@ impl<A: Application> Jitterbug<A> {
             out.put(op, SPACE, KEPT_KEY, &will, true);
             op
         }));
-        // Who is passing to us learns it before its commit point.
+        // A leader that is passing to this node learns of it before its commit point.
         while let Some(stream) = self.lower.streams.pop_incoming() {
             out.abort(stream);
         }

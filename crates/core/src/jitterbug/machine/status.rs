@@ -1,4 +1,4 @@
-//! What a node tells about itself.
+//! The status of a node.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::time::{Instant, micros};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
-    /// Of no ring: asks whether it may make a token.
+    /// Belongs to no ring: asks whether it may make a token.
     Orphan,
     /// Waits for the token.
     Waiter,
@@ -23,43 +23,44 @@ pub enum StateName {
     Leader,
 }
 
-/// Everything about a node.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
     /// Its state.
     pub state: StateName,
     /// The token's id, without its sign.
     pub token_id: TokenId,
-    /// Who it is.
+    /// Its host id.
     pub host_id: HostId,
-    /// Where its listener is.
+    /// The endpoint of its listener.
     pub addr: SocketAddr,
     /// The ring, in order.
     pub nodes: Vec<NodeStatus>,
     /// How many nodes wait to be added.
     pub waiting: usize,
-    /// The number of our last tenure.
+    /// The fence of the last own tenure.
     pub fence: Option<u64>,
-    /// Who has the token, as far as this node knows: itself, or whom it gave it to, or who denied it a restore. In a ring
-    /// that turns the token has been elsewhere since.
+    /// The holder, as far as this node knows: itself, the node it passed to, or the one that denied a restore. In a
+    /// working ring the token has moved on since.
     pub holder: Option<HostId>,
-    /// To whom we last passed the token.
+    /// The node to which this one last passed the token.
     pub passed_to: Option<HostId>,
     /// How many tenures this node has begun since it started.
     pub tenures: u64,
     /// The usual time of a loop, in microseconds.
     pub loop_micros: Option<u64>,
-    /// The share of the time in which the token was not lost, by what this node knows. A hold elsewhere is no loss.
+    /// The share of the time in which the token was not lost, as far as this node knows. A hold of another node is no
+    /// loss.
     pub availability: f64,
     /// How long a waiter waits now, in microseconds.
     pub renew_timeout_micros: u64,
     /// How many bytes the data has.
     pub data_bytes: usize,
-    /// How long this node asks for the token before it makes one, in microseconds (TU-41).
+    /// How long this node sends TR1 before it makes a token, in microseconds (TU-41).
     pub grace_micros: u64,
     /// How long the process of a holder may be paused before its hold is lost, in microseconds (TU-42).
     pub pause_max_micros: u64,
-    /// Whether values that this node passed on were gone when the token came back: a node of the ring drops them.
+    /// Whether values that this node passed on were missing when the token came back: a node of the ring drops them.
     pub values_dropped: bool,
     /// The group of voters that this node or the data names: then weak turns are refused (TU-31).
     pub voters: Option<String>,
@@ -79,11 +80,11 @@ pub struct RefusedTokens {
 /// One node of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeStatus {
-    /// Who.
+    /// Its host id.
     pub host_id: HostId,
-    /// Where.
+    /// Its endpoint.
     pub addr: SocketAddr,
-    /// How far it is kept out.
+    /// Its penalty.
     #[serde(flatten)]
     pub penalty: Penalty,
     /// Whether it is left out of the round, because the token was lost after it.
@@ -91,7 +92,7 @@ pub struct NodeStatus {
 }
 
 impl<A: Application> Jitterbug<A> {
-    /// Everything about the node.
+    /// The status of the node.
     #[must_use]
     pub fn status(&self, now: Instant) -> Status {
         let super::super::lower::Lower { env, ring, token, .. } = &self.lower;
@@ -144,7 +145,7 @@ impl<A: Application> Jitterbug<A> {
         self.lower.token.id()
     }
 
-    /// Who the node is; host 0 until it has started.
+    /// The host id of the node; 0 until it has started.
     #[must_use]
     pub fn host_id(&self) -> HostId {
         self.lower.env.host_id()
@@ -168,13 +169,13 @@ impl<A: Application> Jitterbug<A> {
         self.lower.ring.penalties()
     }
 
-    /// The number of our last tenure.
+    /// The fence of the last own tenure.
     #[must_use]
     pub fn fence(&self) -> Option<u64> {
         self.lower.token.fence()
     }
 
-    /// The number of the hold in force, if there is one.
+    /// The fence of the hold in force, if there is one.
     #[must_use]
     pub fn held(&self) -> Option<u64> {
         self.lower.holds.active().map(|hold| hold.fence)

@@ -1,4 +1,4 @@
-//! The set of nodes to add: who was heard of and is not in the list yet, or elsewhere.
+//! The add-set: nodes that sent TR1 and are not in the list yet, or have another endpoint there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,17 +8,17 @@ use super::super::message::{HostId, NodeEntry};
 use super::list::NodeList;
 use super::penalties::Penalties;
 
-/// Nodes to be added when this node leads next, in the order they were heard of.
+/// Nodes to add at the next own tenure, in the order in which their TR1 arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddSet {
     nodes: BTreeMap<HostId, Waiting>,
     next: u64,
     nodes_max: usize,
-    /// Nodes that asked once from another port than the ring's.
+    /// Nodes that sent one TR1 from another port than the ring's.
     unconfirmed: BTreeSet<NodeEntry>,
 }
 
-/// The most nodes that wait to ask a second time; beyond it the first goes.
+/// The most nodes that wait for a second TR1; beyond that the first is dropped.
 const UNCONFIRMED_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,8 @@ impl AddSet {
         Self { nodes: BTreeMap::new(), next: 0, nodes_max, unconfirmed: BTreeSet::new() }
     }
 
-    /// A node asks from another port than the ring's; whether it asked before, with the same host id, address and port.
+    /// Notes a TR1 from another port than the ring's. Returns whether one came before, with the same host id, address
+    /// and port.
     pub(super) fn confirm(&mut self, node: NodeEntry) -> bool {
         if self.unconfirmed.remove(&node) {
             return true;
@@ -44,7 +45,7 @@ impl AddSet {
         false
     }
 
-    /// Remembers a node; the newest endpoint of a host counts. False if the set is full.
+    /// Remembers a node; the newest endpoint of a host counts. Returns false if the set is full.
     pub(super) fn remember(&mut self, node: NodeEntry) -> bool {
         if let Some(known) = self.nodes.get_mut(&node.host_id) {
             known.addr = node.addr;
@@ -58,15 +59,15 @@ impl AddSet {
         true
     }
 
-    /// Remembers a node that was in the list until now: it must not be lost, whatever the limit (J-6).
+    /// Remembers a node that was in the list until now: no limit may lose it (J-6).
     pub(super) fn retain(&mut self, node: NodeEntry) {
         let order = self.next;
         self.nodes.entry(node.host_id).or_insert(Waiting { order, addr: node.addr });
         self.next += 1;
     }
 
-    /// Adds to the list what is not in it, and moves what may be moved (JA-38). What was applied leaves the set;
-    /// what may not be moved yet stays. Returns what was added and moved, as events.
+    /// Adds new nodes to the list, and moves those that may be moved (JA-38). Applied nodes leave the set; nodes that
+    /// may not be moved yet stay. Returns additions and moves as events.
     pub(super) fn apply(&mut self, list: &mut NodeList, penalties: &mut Penalties) -> Vec<Event> {
         let mut waiting: Vec<(u64, NodeEntry)> = (self.nodes.iter())
             .map(|(&host_id, at)| (at.order, NodeEntry { host_id, addr: at.addr }))
@@ -99,7 +100,7 @@ impl AddSet {
         events
     }
 
-    /// How many hosts wait that are not in the list.
+    /// How many waiting hosts are not in the list.
     pub(super) fn unknown_to(&self, list: &NodeList) -> usize {
         self.nodes.keys().filter(|host_id| !list.contains(**host_id)).count()
     }

@@ -1,4 +1,4 @@
-//! The list of nodes: the ring's order. It only grows (J-6), and its hash tells whether two are the same.
+//! The list of nodes: the ring's order. It only grows (J-6). Its hash shows whether two lists are the same.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +22,7 @@ impl NodeList {
         Self::default()
     }
 
-    /// A list of these; of entries with one host id the first counts (JA-35).
+    /// A list of these nodes; of entries with one host id the first counts (JA-35).
     pub fn of(nodes: impl IntoIterator<Item = NodeEntry>) -> Self {
         let mut list = Self::new();
         nodes.into_iter().for_each(|node| {
@@ -42,7 +42,7 @@ impl NodeList {
         true
     }
 
-    /// Gives a host another endpoint, in its place (JA-38).
+    /// Gives a host another endpoint, at the same position (JA-38).
     pub fn replace(&mut self, node: NodeEntry) {
         if let Some(&place) = self.places.get(&node.host_id) {
             self.nodes[place as usize] = node;
@@ -68,7 +68,7 @@ impl NodeList {
         self.nodes.is_empty()
     }
 
-    /// Where this host is.
+    /// The endpoint of a host.
     #[must_use]
     pub fn addr(&self, host_id: HostId) -> Option<SocketAddr> {
         self.places.get(&host_id).map(|&place| self.nodes[place as usize].addr)
@@ -92,8 +92,8 @@ impl NodeList {
         self.nodes.iter().filter(here).map(|node| node.host_id)
     }
 
-    /// The `nth` candidate of a round: those behind `own`, then those before it (JA-42). A host that is not in the
-    /// list tries all.
+    /// The `nth` candidate of a round: those after `own`, then those before it (JA-42). A host that is not in the list
+    /// tries all.
     #[must_use]
     pub fn candidate(&self, own: HostId, nth: usize) -> Option<NodeEntry> {
         let len = self.nodes.len();

@@ -1,7 +1,7 @@
-//! How long the token takes round the ring, as one node sees it, and how much of the time it was lost.
+//! The duration of a loop, as one node sees it, and the share of time in which the token was lost.
 //!
-//! A token that comes back under its id was never lost: another node held it. A token under another id was made by a
-//! restore; the time since this node last had the token, or last heard a holder, counts as lost.
+//! A token that returns under its id was never lost: another node held it. A token under another id was made by a
+//! restore. Then the time since this node last had the token, or last got an answer of a holder, counts as lost.
 
 use core::time::Duration;
 
@@ -15,33 +15,33 @@ pub(super) struct Loops {
     mean_micros: u64,
     lost_micros: u64,
     slow: bool,
-    /// How much of this loop the token was held here.
+    /// How long the token was held here in this loop.
     held: Duration,
-    /// When a holder elsewhere was heard in this loop.
+    /// When a holder last answered in this loop.
     heard_at: Option<Instant>,
-    /// Since when this node asks for the token and hears no holder.
+    /// Since when this node sends TR1 without an answer of a holder.
     asking_since: Option<Instant>,
 }
 
 impl Loops {
-    /// The token goes on, and was held here: that is no part of the way round.
+    /// Notes that the token was held here until now: that does not count for the loop time.
     pub(super) fn held_until(&mut self, now: Instant) {
         self.held = self.last.map_or(Duration::ZERO, |(last, _)| now.since(last));
     }
 
-    /// A holder elsewhere answered: the token is neither lost nor slow.
+    /// Notes the answer of a holder: the token is neither lost nor slow.
     pub(super) fn heard_holder(&mut self, now: Instant) {
         self.heard_at = Some(now);
         self.asking_since = None;
     }
 
-    /// This node asks for the token.
+    /// Notes that this node sends TR1.
     pub(super) fn asks(&mut self, now: Instant) {
         self.asking_since.get_or_insert(now);
     }
 
-    /// A tenure begins; how long the loop was, if it is the first to take longer than `slow` and no node is known to have
-    /// held the token so long.
+    /// Begins a tenure. Returns the duration of the loop if it is the first that is longer than `slow` and no known
+    /// hold explains it.
     pub(super) fn begin(&mut self, now: Instant, token: TokenId, slow: Duration) -> Option<Duration> {
         self.first.get_or_insert(now);
         self.asking_since = None;
@@ -56,7 +56,7 @@ impl Loops {
         if heard_at.is_some() {
             return None;
         }
-        // A loop with a hold in it is not usual.
+        // A loop with a hold does not count for the mean.
         if held.is_zero() {
             if self.mean_micros == 0 {
                 self.mean_micros = micros(took);
@@ -67,12 +67,12 @@ impl Loops {
         (self.slow && !was_slow).then_some(took)
     }
 
-    /// The usual time of a loop, once there was one.
+    /// The mean duration of a loop, once there was one.
     pub(super) fn mean(&self) -> Option<Duration> {
         (self.mean_micros > 0).then(|| Duration::from_micros(self.mean_micros))
     }
 
-    /// The share of the time since the first token in which it was not lost, by what this node knows.
+    /// The share of the time since the first token in which it was not lost, as far as this node knows.
     pub(super) fn availability(&self, now: Instant) -> f64 {
         let Some(first) = self.first else { return 0.0 };
         let asking = self.asking_since.map_or(0, |since| micros(now.since(since)));

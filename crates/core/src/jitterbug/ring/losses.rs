@@ -1,11 +1,11 @@
-//! Nodes after which the token is lost again and again: they are left out of the round for a while, and named.
+//! Nodes after which the token is lost repeatedly: they are left out of the round for a while, and reported.
 //!
-//! A pass counts as done when the kernel has the FIN, so a candidate that cannot read the data loses the token unseen. The
-//! evidence is indirect: the token came back under another id (a restore made it), and the count of the candidate in the
-//! data has not grown since. A crash or a random drop looks the same once, so the second loss in a row counts.
+//! A pass counts as done when the kernel has the FIN, so a candidate that cannot read the data loses the token
+//! unnoticed. The evidence is indirect: the token returns under another id, made by a restore, and the candidate's
+//! count in the data has not grown. A crash or a random drop looks the same once, so the second loss in a row counts.
 //!
-//! One loss is enough if the candidate has never led, waited for the token as if it had got none, and then asked with another
-//! id than that of the token it was given: it cannot read the data (JA-32b).
+//! One loss is enough if the candidate has never led, waited as if it had got no token, and then sent a TR1 with an id
+//! other than the passed one. Such a candidate cannot read the data (JA-32b).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use super::super::message::{HostId, TokenId};
 use crate::time::Instant;
 
-/// So many losses in a row leave a node out.
+/// This many losses in a row leave a node out.
 const LOSSES_MAX: u32 = 2;
 /// How long it is left out the first time; each further loss doubles it.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
@@ -26,7 +26,7 @@ struct Pass {
     token: TokenId,
     tenures: u64,
     at: Instant,
-    /// Whether the candidate's first question since showed that it did not take the token.
+    /// Whether the candidate's first TR1 since then showed that it did not take the token.
     was_not_taken: Option<bool>,
 }
 
@@ -36,7 +36,7 @@ struct Suspect {
     left_out_until: Instant,
 }
 
-/// See the module.
+/// The losses of all candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Losses {
     pass: Option<Pass>,
@@ -44,13 +44,13 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// The token was passed to a node that has led so often; `None` if the application does not count tenures.
+    /// Notes a pass to a node with this many tenures; `None` if the application does not count tenures.
     pub(super) fn passed(&mut self, now: Instant, to: HostId, token: TokenId, tenures: Option<u64>) {
         self.pass = tenures.map(|tenures| Pass { to, token, tenures, at: now, was_not_taken: None });
     }
 
-    /// A node asks for the token, and the last that it knows has this id. A node that took ours has its id; one that has
-    /// restarted asks before it has waited for so long.
+    /// Notes the TR1 of a node and the token id in it. A node that took our token has its id. A node that restarted
+    /// sends TR1 before it has waited this long.
     pub(super) fn asked(&mut self, now: Instant, host: HostId, token: TokenId, waits: Duration) {
         if let Some(pass) = self.pass.as_mut().filter(|pass| pass.to == host) {
             let waited = now.since(pass.at) >= waits;
@@ -58,19 +58,19 @@ impl Losses {
         }
     }
 
-    /// A node brought a token: it can read and pass one.
+    /// Clears a node that brought a token: it can read and pass one.
     pub(super) fn clear(&mut self, host: HostId) {
         self.pass.take_if(|pass| pass.to == host);
         self.suspects.remove(&host);
     }
 
-    /// The node to which the token was passed last, while it is not known what became of it.
+    /// The receiver of the last pass, while its outcome is unknown.
     pub(super) fn awaited(&self) -> Option<HostId> {
         self.pass.map(|pass| pass.to)
     }
 
-    /// A token is here; the candidate of the last pass has led so often by now. Returns it with its losses, if it is left
-    /// out from now on.
+    /// Notes the arrival of a token, and the tenures of the last receiver by now. Returns that receiver with its
+    /// losses, if it is left out from now on.
     pub(super) fn came(
         &mut self,
         now: Instant,

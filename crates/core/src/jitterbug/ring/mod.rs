@@ -1,5 +1,4 @@
-//! The ring as this node knows it: the list of nodes, candidates for it, penalties, who was last known to hold the token,
-//! and how long a loop takes.
+//! The ring as this node knows it: the list of nodes, the add-set, penalties, the last known holder, and the loop time.
 
 mod add_set;
 mod duplicate_tokens;
@@ -30,40 +29,40 @@ use super::message::{HostId, NodeEntry, TokenId};
 use crate::common::RateLimiter;
 use crate::time::{Instant, micros};
 
-/// The most sources of TR1 that are told apart.
+/// The most sources of TR1 that are rate-limited separately.
 const SOURCES_MAX: usize = 4096;
 
-/// See the module.
+/// The ring as this node knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Ring {
     list: NodeList,
     add_set: AddSet,
     penalties: Penalties,
-    /// Addresses to ask beyond the broadcast domain.
+    /// Addresses that get TR1 beyond the broadcast domain.
     peers: Peers,
     tr1_limit: RateLimiter<IpAddr>,
     loops: Loops,
     duplicates: DuplicateTokens,
     losses: Losses,
     reach: Reach,
-    /// Who has the token while this node has it not.
+    /// The holder, while it is another node.
     holder: Holder,
-    /// Where another node with our host id was seen last.
+    /// The last endpoint of another node with our host id.
     conflict: Option<SocketAddr>,
     /// The raised `renew_timeout` that was last reported.
     renew_reported: Duration,
 }
 
-/// What this node knows of the holder.
+/// The facts about the holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Holder {
     host: Option<HostId>,
     passed_to: Option<HostId>,
-    /// Whether any was ever heard or known.
+    /// Whether another holder was ever known, by a pass or an answer.
     is_known: bool,
 }
 
-/// What was learned from the source of a TR1.
+/// The result of a TR1 from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remembered {
     /// It is in the list, in the add-set, or cannot be listed.
@@ -95,22 +94,22 @@ impl Ring {
         self.add_set.remember(own);
     }
 
-    /// Whether one more TR1 from this source is taken (JA-53).
+    /// Whether one more TR1 from this source is accepted (JA-53).
     pub(super) fn allows_tr1(&mut self, now: Instant, from: IpAddr) -> bool {
         self.tr1_limit.admit(from, now)
     }
 
-    /// Remembers a node for the list (JA-20: in every state), and that it lives (JA-44a).
+    /// Remembers a node for the list, in every state (JA-20), and that it is alive (JA-44a).
     ///
-    /// A node that sends from another port than the ring's must ask twice before it is remembered: random bytes look like one
-    /// TR1 now and then, but not like the same one again.
+    /// A node that sends from another port than the ring's must send TR1 twice before it is remembered. Random bytes
+    /// look like one TR1 now and then, but not like the same one again.
     pub(super) fn remember(&mut self, node: NodeEntry, is_ring_port: bool) -> Remembered {
         let listed = self.list.addr(node.host_id);
         if listed.is_some_and(|addr| addr.ip().to_canonical() == node.addr.ip()) {
             self.penalties.clear(node.host_id);
             self.peers.others_ask();
         }
-        // JA-37: without its interface nobody could dial it.
+        // JA-37: no node could dial it without its interface.
         if listed == Some(node.addr)
             || is_link_local(node.addr.ip())
             || !(is_ring_port || self.add_set.confirm(node))
@@ -122,12 +121,12 @@ impl Ring {
         }
     }
 
-    /// Another node uses our host id: the event, if it is news.
+    /// Notes that another node uses our host id. Returns the event, if it is new.
     pub(super) fn report_conflict(&mut self, at: SocketAddr) -> Option<Event> {
         (self.conflict.replace(at) != Some(at)).then_some(Event::DuplicateHostId { at })
     }
 
-    /// Adds to the list the nodes that wait; what happened, as events.
+    /// Adds the waiting nodes to the list. Returns the changes as events.
     pub(super) fn grow(&mut self, config: &Config) -> Vec<Event> {
         let mut events = self.add_set.apply(&mut self.list, &mut self.penalties);
         let (renew_timeout, nodes) = (self.renew(config), self.list.len());
@@ -141,7 +140,7 @@ impl Ring {
         events
     }
 
-    /// The next candidate that may be tried, after so many of this round were seen (J-78 … J-84).
+    /// The next candidate that may be tried, after the first `seen` of this round (J-78 … J-84).
     pub(super) fn next_candidate(
         &mut self,
         now: Instant,
@@ -157,7 +156,7 @@ impl Ring {
         None
     }
 
-    /// A candidate took the token, having led so often; `was_held` if an application held it here.
+    /// Notes a pass to a candidate with this many tenures; `was_held` if an application held the token here.
     pub(super) fn passed(
         &mut self,
         now: Instant,
@@ -174,18 +173,18 @@ impl Ring {
         self.losses.passed(now, to, token, tenures);
     }
 
-    /// A node asks for the token, and the last that it knows has this id.
+    /// Notes the TR1 of a node and the token id in it.
     pub(super) fn asked(&mut self, now: Instant, host: HostId, token: TokenId, config: &Config) {
         self.losses.asked(now, host, token, config.renew_timeout * 9 / 10);
     }
 
-    /// A candidate did not take it.
+    /// Notes a failed pass to a candidate.
     pub(super) fn failed(&mut self, to: HostId) {
         self.penalties.failed(to);
     }
 
-    /// A token came from there: its list is ours, and nodes of ours that it has not wait to be added (JA-34). Returns the
-    /// conflict, if the list has our host id elsewhere.
+    /// Adopts the list of a token from that address; nodes missing in it wait to be added (JA-34). Returns the
+    /// conflict, if the list has our host id at another endpoint.
     pub(super) fn adopt(&mut self, list: Option<NodeList>, from: IpAddr, own: NodeEntry) -> Option<Event> {
         if let Some(list) = list {
             let old = core::mem::replace(&mut self.list, list);
@@ -194,7 +193,7 @@ impl Ring {
             }
         }
         let conflict = self.check_own_entry(own);
-        // JA-44: a node that brings a token lives.
+        // JA-44: a node that brings a token is alive.
         let alive: Vec<_> = self.list.at_ip(from).collect();
         for host_id in alive {
             self.penalties.clear(host_id);
@@ -203,7 +202,7 @@ impl Ring {
         conflict
     }
 
-    /// We are in our own add-set, unless the list has us where we are (JA-35, JA-36).
+    /// Puts this node into its own add-set, unless the list has it at its endpoint (JA-35, JA-36).
     fn check_own_entry(&mut self, own: NodeEntry) -> Option<Event> {
         let conflict = match self.list.addr(own.host_id) {
             Some(addr) if addr == own.addr => return None,
@@ -214,7 +213,8 @@ impl Ring {
         conflict
     }
 
-    /// A tenure begins: how long the loop took, if it was slow; `was_held` if the token stayed here for a hold until now.
+    /// Begins a tenure. Returns the duration of the loop, if it was slow; `was_held` if the token stayed here for a
+    /// hold until now.
     pub(super) fn tenure_begins(
         &mut self,
         now: Instant,
@@ -228,7 +228,7 @@ impl Ring {
         self.loops.begin(now, token, slow)
     }
 
-    /// How long to keep a token that has just come, if the ring has a second one with a lower id.
+    /// How long to keep a token that has just arrived, if the ring has a second one with a lower id.
     pub(super) fn duplicate_wait(
         &mut self,
         now: Instant,
@@ -239,18 +239,19 @@ impl Ring {
         self.duplicates.came(token, now, renew)
     }
 
-    /// This node belongs to no ring now, and asks.
+    /// Forgets the holder: this node is an orphan now, and sends TR1.
     pub(super) fn forget_holder(&mut self, now: Instant) {
         self.holder.host = None;
         self.loops.asks(now);
     }
 
-    /// The candidate of the last pass, while it is not known what became of the token.
+    /// The receiver of the last pass, while its outcome is unknown.
     pub(super) fn awaited(&self) -> Option<HostId> {
         self.losses.awaited()
     }
 
-    /// A token is here; that candidate has led so often by now. Returns it with its losses, if it is left out from now on.
+    /// Notes the arrival of a token, and the tenures of that receiver by now. Returns it with its losses, if it is left
+    /// out from now on.
     pub(super) fn token_came(
         &mut self,
         now: Instant,
@@ -260,7 +261,7 @@ impl Ring {
         self.losses.came(now, token, tenures)
     }
 
-    /// Whether the holder, as far as this node knows, is at this address.
+    /// Whether the last known holder is at this address.
     pub(super) fn holder_is_at(&self, ip: IpAddr) -> bool {
         let holder = self.holder.host.and_then(|host| self.list.addr(host));
         holder.is_some_and(|addr| addr.ip().to_canonical() == ip.to_canonical())
@@ -276,7 +277,7 @@ impl Ring {
         self.losses.leaves_out(host, now)
     }
 
-    /// A node at this address said that it has the token.
+    /// Notes that a node at this address answered as the holder.
     pub(super) fn heard_holder(&mut self, now: Instant, from: IpAddr) {
         self.holder.host = self.list.at_ip(from).next();
         self.holder.is_known = true;
@@ -298,7 +299,7 @@ impl Ring {
         self.reach.is_minority(now, &self.list, config.grace(), config.renew_timeout * 6)
     }
 
-    /// Replaces the addresses to ask beyond the broadcast domain.
+    /// Replaces the addresses that get TR1 beyond the broadcast domain.
     pub(super) fn set_peers(&mut self, now: Instant, own: IpAddr, peers: Vec<IpAddr>) {
         self.peers.replace(now, own, peers);
     }
@@ -308,7 +309,7 @@ impl Ring {
         self.peers.turn()
     }
 
-    /// Whether an address was named that the ring has not, and it is time to look for it.
+    /// Whether an address was named that is not in the ring, and it is time to look for it.
     pub(super) fn seeks_unlisted(&mut self, now: Instant, config: &Config) -> bool {
         let (time_to_join, pause) = (config.restore_time(), config.renew_timeout);
         config.seek_unlisted && self.peers.seeks(now, time_to_join, pause, &self.list)
@@ -340,7 +341,7 @@ impl Ring {
         self.holder.passed_to
     }
 
-    /// The usual time of a loop.
+    /// The mean duration of a loop.
     pub(super) fn loop_time(&self) -> Option<Duration> {
         self.loops.mean()
     }

@@ -1,13 +1,13 @@
-//! Addresses to ask beyond the broadcast domain: those that another service, such as membership, knows of.
+//! Addresses that get TR1 beyond the broadcast domain: those that another service, such as membership, knows.
 //!
-//! Each TR1 goes to all of them while they are few, and else to the next so many, round and round: the nodes of another
-//! ring all remember who asks, so it is enough to reach some of them, and a restore of a thousand nodes at once must not
-//! send a million datagrams.
+//! Each TR1 goes to all of them if they are few, and else to the next 64, in turn. All nodes of another ring remember
+//! the sender, so it is enough to reach some of them. A restore of a thousand nodes at once must not send a million
+//! datagrams.
 //!
-//! Only an orphan asks, and in a ring that turns a node becomes one only by a random drop. So a ring that learns of a node it
-//! does not have would wait for the next drop to find it, and with it perhaps a whole other ring. Instead, an address that is
-//! named for the first time makes the next tenure drop the token once. One node of a ring is enough: a node that hears
-//! another one ask does not do it again.
+//! Only an orphan sends TR1, and in a working ring a node becomes one only by a random drop. So a ring with a new
+//! address would find that node, and perhaps its whole ring, only at the next drop. Instead, an address that is named
+//! for the first time makes the next tenure drop the token once. One node per ring is enough: a node that receives the
+//! TR1 of another does not do it again.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -16,30 +16,30 @@ use std::net::IpAddr;
 use super::list::NodeList;
 use crate::time::Instant;
 
-/// The most addresses that are remembered; what is beyond is left out.
+/// The most addresses that are remembered; further ones are left out.
 pub const PEERS_MAX: usize = 1024;
 /// The most addresses that one TR1 goes to.
 pub(super) const ASKED_MAX: usize = 64;
 
-/// The most addresses of which is remembered that they were named; then all but the present ones are forgotten.
+/// The most addresses remembered as named; beyond that all but the present ones are forgotten.
 const NAMED_MAX: usize = 4 * PEERS_MAX;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peers {
     known: Vec<IpAddr>,
     next: usize,
-    /// Who was ever named: everybody is news once.
+    /// Addresses that were ever named: each is new once.
     named: BTreeSet<IpAddr>,
-    /// Who was named for the first time and was not looked for yet, and since when there is somebody.
+    /// Addresses that are new and were not looked for yet; `fresh_since` is when the first of them was named.
     fresh: BTreeSet<IpAddr>,
     fresh_since: Instant,
-    /// When somebody was looked for the last time.
+    /// When the token was last dropped to look for one.
     sought_at: Option<Instant>,
 }
 
 impl Peers {
-    /// Replaces whom to ask. Left out is who cannot be asked from `own`: it itself, another family, and what is no
-    /// address of one node.
+    /// Replaces the addresses. It leaves out those that cannot be reached from `own`: `own` itself, another family, and
+    /// wildcard or multicast addresses.
     pub(super) fn replace(&mut self, now: Instant, own: IpAddr, given: Vec<IpAddr>) {
         let own = own.to_canonical();
         let askable = |ip: &IpAddr| {
@@ -63,8 +63,8 @@ impl Peers {
         self.next = 0;
     }
 
-    /// Whether somebody was named who is news, has had time to join by itself, and is not in `list`. It is asked about
-    /// once, and not again before `pause` is over.
+    /// Whether a new address has had time to join by itself and is not in `list`. Each counts once, and none before
+    /// `pause` is over.
     pub(super) fn seeks(
         &mut self,
         now: Instant,
@@ -85,12 +85,12 @@ impl Peers {
         is_unlisted
     }
 
-    /// Somebody of our ring asks everybody it knows of: we need not do the same right after it.
+    /// Notes that another node of the ring sends TR1 to its addresses: this node need not do the same.
     pub(super) fn others_ask(&mut self) {
         self.fresh.clear();
     }
 
-    /// Whom the next TR1 goes to.
+    /// The addresses of the next TR1.
     pub(super) fn turn(&mut self) -> impl Iterator<Item = IpAddr> + '_ {
         let (from, len) = (self.next, self.known.len());
         let count = len.min(ASKED_MAX);

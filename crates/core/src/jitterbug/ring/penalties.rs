@@ -1,7 +1,7 @@
-//! Penalties: how the assumed dead are kept out of the round without being forgotten.
+//! Penalties: failed nodes are skipped in the round, but stay in the list.
 //!
-//! They are local, keyed by host, never sent and never kept (JA-43). A node that failed k times in a row sits out
-//! 2^k − 1 rounds before it is tried again.
+//! They are local, keyed by host, never sent and never stored (JA-43). A node that failed k times in a row is skipped
+//! for 2^k − 1 rounds before it is tried again.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use serde::Serialize;
 
 use super::super::message::HostId;
 
-/// The highest threshold: 1023 rounds out (JA-43).
+/// The highest threshold: 1023 skipped rounds (JA-43).
 pub const THRESHOLD_MAX: u32 = 10;
 
 /// The penalty of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Penalty {
-    /// How often it failed, less how often it did not since.
+    /// Its failures, less its successes since.
     pub threshold: u32,
-    /// How many rounds it has sat out since it was last tried.
+    /// How many rounds it was skipped since it was last tried.
     pub count: u32,
 }
 
-/// The penalties of all nodes; who has none is not in it.
+/// The penalties of all nodes; nodes without one are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Penalties {
     hosts: BTreeMap<HostId, Penalty>,
 }
 
 impl Penalties {
-    /// Whether a node may be tried this round. If it may, its count starts anew; if not, it has sat out one more.
+    /// Whether a node may be tried this round. If so, its count is reset; if not, it is raised.
     pub fn allow(&mut self, host_id: HostId) -> bool {
         let Some(penalty) = self.hosts.get_mut(&host_id) else { return true };
         let allowed = penalty.count >= (1 << penalty.threshold) - 1;
@@ -36,7 +36,7 @@ impl Penalties {
         allowed
     }
 
-    /// It took the token.
+    /// Notes that the node took the token.
     pub fn succeeded(&mut self, host_id: HostId) {
         if let Some(penalty) = self.hosts.get_mut(&host_id) {
             penalty.threshold = penalty.threshold.saturating_sub(1);
@@ -46,13 +46,13 @@ impl Penalties {
         }
     }
 
-    /// It did not.
+    /// Notes that the node did not take the token.
     pub fn failed(&mut self, host_id: HostId) {
         let penalty = self.hosts.entry(host_id).or_default();
         penalty.threshold = (penalty.threshold + 1).min(THRESHOLD_MAX);
     }
 
-    /// It was heard: it begins anew (JA-44).
+    /// Clears the penalty of a node whose message arrived (JA-44).
     pub fn clear(&mut self, host_id: HostId) {
         self.hosts.remove(&host_id);
     }

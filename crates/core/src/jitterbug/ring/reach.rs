@@ -1,7 +1,7 @@
 //! Nodes that membership cannot reach (TU-42). A holder that is cut off from most of its ring loses its hold, because the
 //! others make a token of their own.
 //!
-//! A node that was unreachable for six times `renew_timeout` is dead: it counts no longer, neither as reached nor as missed.
+//! A node that was unreachable for six times `renew_timeout` is dead: it counts neither as reached nor as missed.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use super::list::NodeList;
 use super::peers::PEERS_MAX;
 use crate::time::Instant;
 
-/// See the module.
+/// The unreachable nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
-    /// Since when each is not reached; at most [`PEERS_MAX`], beyond that the oldest is forgotten.
+    /// Since when each is unreachable; at most [`PEERS_MAX`], beyond that the oldest is forgotten.
     unreachable: BTreeMap<IpAddr, Instant>,
 }
 
@@ -32,8 +32,8 @@ impl Reach {
         self.unreachable.remove(&ip);
     }
 
-    /// Whether less than half of the list has been reached for half of `grace`. Membership finds the nodes behind a cut one
-    /// after another, so the time counts from the first that was lost within `grace` before the last.
+    /// Whether less than half of the list has been reached for half of `grace`. Membership detects the nodes behind a
+    /// partition one after another. So the time counts from the first that was lost within `grace` before the last.
     pub(super) fn is_minority(
         &self,
         now: Instant,

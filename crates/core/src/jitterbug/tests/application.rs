@@ -1,4 +1,4 @@
-//! Applications: elsewhere, failing, panicking, and the check of their merge.
+//! Applications: outside of the machine, failing, panicking, and the check of their merge.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn computed(data: &[u8]) -> Option<Next> {
 }
 
 #[test]
-fn ja_49_a_slow_application_leaves_the_node_answering() {
+fn ja_49_a_node_answers_while_its_application_is_slow() {
     let mut rig = remote();
     assert!(has(&rig, "ComputeAsked { ask: 1, compute: Next"));
     rig.take_log();
@@ -23,7 +23,7 @@ fn ja_49_a_slow_application_leaves_the_node_answering() {
     assert_eq!(rig.machine.state_name(), StateName::Leader);
     hear(&mut rig, 3, &tr1(3, 1)).unwrap();
     let answer = bytes(&Message::Tr2 { token_id: rig.machine.token_id().held() });
-    assert!(has(&rig, &crate::Hex(&answer).to_string()), "nobody makes a second token meanwhile");
+    assert!(has(&rig, &crate::Hex(&answer).to_string()), "no second token is made meanwhile");
     rig.command(Command::Computed { ask: 1, result: computed(b"second") });
     assert_eq!(rig.machine.data(), b"second");
     assert!(has(&rig, "TokenTaken"));
@@ -103,7 +103,7 @@ impl Application for Panicking {
 }
 
 #[test]
-fn ja_41a_an_application_that_panics_is_survived() {
+fn ja_41a_a_panic_of_the_application_does_not_end_the_node() {
     let mut rig = Rig::new(Jitterbug::new(&config(), Panicking, [7; 32]).unwrap());
     rig.start();
     rig.advance(1200 * MILLI);
@@ -132,7 +132,7 @@ fn ja_41_the_shipped_application_keeps_the_laws_of_merge() {
     assert_eq!(check_merge(&mut ledger, &samples, &tenure()), Ok(()));
 }
 
-/// Data of one byte, and a merge to be judged.
+/// Data of one byte, and a merge to check.
 #[derive(Clone, Debug)]
 struct Judged(fn(u8, u8) -> u8);
 
@@ -167,7 +167,7 @@ impl Application for Judged {
 }
 
 #[test]
-fn ja_41_the_check_finds_a_merge_that_is_none() {
+fn ja_41_the_check_finds_a_merge_that_is_no_join() {
     let samples = [vec![1], vec![2], vec![5]];
     let check = |merge| check_merge(&mut Judged(merge), &samples, &tenure());
     assert_eq!(check(u8::max), Ok(()));

@@ -4,7 +4,7 @@ use super::*;
 use crate::stream::CloseReason;
 
 #[test]
-fn j_59_j_60_another_list_is_asked_for() {
+fn j_59_j_60_a_different_list_is_requested() {
     let mut rig = waiter();
     let stream = offer(&mut rig, 1, 2, 77, 99);
     assert!(has(&rig, &format!("Write {stream} 31")));
@@ -33,7 +33,7 @@ fn j_63_the_same_hash_is_answered_with_tp3_and_the_own_list_stays() {
 }
 
 #[test]
-fn j_62_a_list_is_kept_for_its_stream_alone() {
+fn j_62_a_list_is_buffered_for_its_stream_only() {
     let mut rig = waiter();
     let stream = offer(&mut rig, 1, 2, 77, 99);
     rig.stream(stream, StreamEvent::Data(&bytes(&Message::Tp4 { nodes: vec![entry(2)] }))).unwrap();
@@ -61,7 +61,7 @@ fn j_67_equal_ids_take_the_data() {
     rig.advance(50 * MILLI);
     rig.stream(StreamId::opened(1), StreamEvent::Data(&[0x41])).unwrap();
     rig.stream(StreamId::opened(1), StreamEvent::Sent { bytes: 500, fin: true }).unwrap();
-    // Less than we have, and yet it is taken as it is.
+    // It has less data than this node, and is still taken as it is.
     give(&mut rig, 2, 2, 77, &[entry(2), entry(1)], &counts(&[(12, 2)]));
     assert_eq!(rig.machine.data(), counts(&[(12, 2), (OWN, 1)]));
 }
@@ -84,7 +84,7 @@ fn j_69_data_of_another_id_is_merged() {
 }
 
 #[test]
-fn j_10_merge_is_called_when_lines_meet_and_j_11_only_then() {
+fn j_10_merge_is_called_when_branches_meet_and_j_11_only_then() {
     let mut rig = waiter();
     give(&mut rig, 1, 2, 77, &[entry(2), entry(1)], &counts(&[]));
     assert_eq!(rig.machine.counted().merges, 1, "another id");
@@ -96,7 +96,7 @@ fn j_10_merge_is_called_when_lines_meet_and_j_11_only_then() {
 }
 
 #[test]
-fn j_11_a_ring_at_work_does_not_merge() {
+fn j_11_a_working_ring_does_not_merge() {
     let mut world = world::World::of(3, &config());
     world.advance(5 * SECOND);
     let merges = |world: &world::World| world.nodes.values().map(|node| node.counted().merges).sum::<u64>();
@@ -125,7 +125,7 @@ fn j_29_a_waiter_that_gets_the_token_leads() {
 }
 
 #[test]
-fn j_105_data_is_the_applications_and_what_it_does_not_accept_is_no_token() {
+fn j_105_data_that_the_application_does_not_accept_is_no_token() {
     let good = counts(&[(12, 4)]);
     let mut flipped = good.clone();
     flipped[6] ^= 1;
@@ -190,7 +190,7 @@ fn ja_36_a_list_that_has_our_host_id_elsewhere_is_reported() {
 }
 
 #[test]
-fn ja_44_who_brings_a_token_has_no_penalty() {
+fn ja_44_a_node_that_brings_a_token_has_no_penalty() {
     let (mut rig, stream) = passing();
     rig.stream(stream, StreamEvent::Closed(CloseReason::Refused)).unwrap();
     assert_eq!(rig.machine.penalties().of(host(12)).threshold, 1);
@@ -216,12 +216,12 @@ fn ja_46_a_valid_tp1_restarts_the_wait_and_garbage_does_not() {
 }
 
 #[test]
-fn j_57_jf_20_a_candidate_gives_up_at_the_deadline_from_accept() {
+fn j_57_jf_20_a_candidate_resets_at_the_deadline_after_accept() {
     let mut rig = waiter();
     let stream = offer(&mut rig, 1, 2, 77, 99);
     let list = bytes(&Message::Tp4 { nodes: vec![entry(2)] });
     for byte in &list[..3] {
-        // One byte now and then: a slow loris.
+        // One byte at a time: a slow loris.
         rig.stream(stream, StreamEvent::Data(&[*byte])).unwrap();
         rig.advance(300 * MILLI);
     }
@@ -245,7 +245,7 @@ fn ja_30_a_leader_that_is_not_passing_takes_any_token_and_one_is_left() {
 }
 
 #[test]
-fn ja_30_a_leader_that_is_passing_refuses_a_lower_token_without_a_byte() {
+fn ja_30_a_passing_leader_refuses_a_lower_token_without_an_answer() {
     let (mut rig, _) = passing();
     rig.take_log();
     let stream = offer(&mut rig, 1, 3, 1, 99);
@@ -266,7 +266,7 @@ fn ja_30_a_leader_that_is_passing_takes_a_greater_token_and_resets_its_own_pass(
 }
 
 #[test]
-fn ja_30a_a_lower_token_that_is_whole_only_after_we_began_to_pass_is_dropped() {
+fn ja_30a_a_lower_token_that_completes_during_a_pass_is_discarded() {
     let mut rig = leader();
     hear(&mut rig, 2, &tr1(2, 1)).unwrap();
     let hash = rig.machine.list().hash();
@@ -306,7 +306,7 @@ fn ja_31_a_leader_merges_its_own_id() {
     let own = rig.machine.token_id().magnitude();
     let (count, fence) = (count_of(rig.machine.data(), OWN), rig.machine.fence());
     give(&mut rig, 1, 2, own, &[entry(2)], &counts(&[(12, 4)]));
-    // Ours is there, and one more: the number of the token that is left is above those of both.
+    // Our count is there, plus one: the fence of the remaining token is above those of both.
     assert_eq!((count_of(rig.machine.data(), OWN), count_of(rig.machine.data(), 12)), (count + 1, 4));
     assert_eq!(rig.machine.fence(), fence.map(|fence| fence + 5));
 }
@@ -344,7 +344,7 @@ fn streams_of_others_and_their_data_are_bounded() {
 }
 
 #[test]
-fn ja_53_a_flood_of_streams_from_one_place_leaves_room_for_others() {
+fn ja_53_a_flood_of_streams_from_one_address_leaves_room_for_others() {
     let mut rig = waiter();
     let accept = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64, last: u8| {
         let (from, local) = (SocketAddr::new(ip(last), 50_000), SocketAddr::new(ip(1), PORT));
@@ -353,7 +353,7 @@ fn ja_53_a_flood_of_streams_from_one_place_leaves_room_for_others() {
     assert_eq!((1..=100).filter(|&n| accept(&mut rig, n, 9)).count(), 4);
     assert_eq!(rig.machine.counted().refused, 96);
     give(&mut rig, 101, 2, 77, &[entry(2)], &counts(&[(12, 4)]));
-    assert_eq!(rig.machine.state_name(), StateName::Leader, "somebody else is heard");
+    assert_eq!(rig.machine.state_name(), StateName::Leader, "another address is accepted");
 }
 
 #[test]

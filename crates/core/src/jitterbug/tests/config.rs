@@ -1,4 +1,4 @@
-//! What can be set, and what not together.
+//! The settings, and the combinations that are invalid.
 
 use super::*;
 

@@ -54,7 +54,7 @@ fn set(key: &str, value: impl Into<Raw>) -> Set {
     Set { key: key.into(), value: value.into() }
 }
 
-/// What a document says of a key.
+/// The value of a key in a document.
 fn value_of(document: &Document, key: &str) -> Option<String> {
     document.values.get(key).map(|stamped| stamped.value.to_string())
 }
@@ -75,7 +75,7 @@ fn the_last_writer_of_a_value_wins_by_fence_and_then_host() {
 }
 
 #[test]
-fn what_was_unset_stays_so_when_a_line_comes_that_still_has_it() {
+fn an_unset_value_stays_unset_when_a_branch_still_has_it() {
     let mut before = Document::default();
     before.set("door".into(), 5, 1, "open".into());
     let mut after = before.clone();
@@ -86,7 +86,7 @@ fn what_was_unset_stays_so_when_a_line_comes_that_still_has_it() {
     let mut again = Document::default();
     again.set("door".into(), 8, 1, "shut".into());
     assert_eq!(after.merge(&again).set_values().count(), 1, "a later write wins over that too");
-    // Those that were unset are bounded as all are, so that none of an older value outlives them.
+    // Unset values are bounded like all others, so that no older value outlives them.
     let mut many = Document::default();
     (0..1000).for_each(|n| many.set(format!("key {n}"), n, 1, Value::Null.into()));
     assert_eq!((many.values.len(), many.set_values().count()), (VALUES_MAX, 0));
@@ -136,7 +136,7 @@ fn numbers_and_nesting_travel_as_they_were_written() {
 }
 
 #[test]
-fn half_a_surrogate_pair_of_others_travels_and_none_of_ours_is_made() {
+fn half_a_surrogate_pair_of_others_is_kept_and_none_can_be_set() {
     let json = r#"{"counts":{"7":3},"theirs":"\ud800"}"#;
     let document = Document::from_json(json.as_bytes()).unwrap();
     assert_eq!(document.to_json().text(), json, "it is not ours to lose a token for it");
@@ -146,7 +146,7 @@ fn half_a_surrogate_pair_of_others_travels_and_none_of_ours_is_made() {
 }
 
 #[test]
-fn of_a_field_that_is_there_twice_the_last_counts() {
+fn the_last_of_two_fields_with_one_name_counts() {
     for json in [
         r#"{"values":{"k":{"fence":1,"host":2,"value":3}},"values":5,"counts":{"12":4}}"#,
         r#"{"values":5,"values":{"k":{"fence":1,"host":2,"value":3}},"edges":1,"edges":[],"counts":{},"counts":{"12":4}}"#,
@@ -168,7 +168,7 @@ fn of_a_field_that_is_there_twice_the_last_counts() {
 }
 
 #[test]
-fn of_several_changes_of_one_key_the_last_counts() {
+fn the_last_of_several_changes_of_one_key_counts() {
     let mut ledger = ledger();
     for value in [1, 3, 2] {
         ledger.change(set("k", value)).unwrap();
@@ -176,7 +176,7 @@ fn of_several_changes_of_one_key_the_last_counts() {
     let data = next(&mut ledger, &tenure(), &counts(&[])).data;
     assert_eq!(value_of(&Document::from_data(&data).unwrap(), "k").as_deref(), Some("2"));
     assert_eq!(ledger.used(), 3);
-    // A forged number does not keep a tenure from being the last writer.
+    // With a forged number in the data, a tenure is still the last writer.
     let mut forged = Document::default();
     forged.set("k".into(), 1 << 60, 9, 7.into());
     ledger.change(set("k", 8)).unwrap();
@@ -193,7 +193,7 @@ fn a_change_is_in_the_data_until_it_is_used_and_not_after() {
     let first = next(&mut ledger, &tenure(), &counts(&[]));
     assert!(first.keep.is_some(), "durable before anybody sees it");
     let again = next(&mut ledger, &tenure(), &counts(&[]));
-    assert_eq!(first, again, "what was not used is computed again");
+    assert_eq!(first, again, "an unused result is computed again");
     ledger.used();
     let other = next(&mut ledger, &tenure(), &counts(&[]));
     assert!(Document::from_data(&other.data).unwrap().values.is_empty());
@@ -213,11 +213,11 @@ fn a_fence_is_reserved_before_it_is_used_and_a_restart_begins_above_it() {
     let third = next(&mut restarted, &tenure(), &initial);
     assert!(third.fence > Some(41 + RESERVE), "above all that could have been used");
     assert!(third.keep.is_some());
-    assert_eq!(count_of(&third.data, 12), 40, "what was known is known again");
+    assert_eq!(count_of(&third.data, 12), 40, "known counts are restored");
 }
 
 #[test]
-fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
+fn a_restore_jumps_over_fences_that_could_have_been_used() {
     let mut ledger = ledger();
     let time_without_token = 10 * SECOND;
     let restored = TenureInfo { restored: Some(Restored { from: id(9), time_without_token }), ..tenure() };
@@ -227,7 +227,7 @@ fn a_restore_jumps_over_what_could_have_been_taken_meanwhile() {
     assert_eq!(document.counts["11"], 1, "the own count is still that of tenures");
     assert_eq!(document.edges.len(), 1);
     let waited = next(&mut ledger, &restored, &counts(&[]));
-    assert!(waited.fence > Some(10_000_000 / MICROS_PER_TENURE), "the first holder may have told nobody");
+    assert!(waited.fence > Some(10_000_000 / MICROS_PER_TENURE), "a first holder may have used fences");
     let just =
         TenureInfo { restored: Some(Restored { from: id(9), time_without_token: 1200 * MILLI }), ..tenure() };
     let fresh = next(&mut ledger, &just, &counts(&[]));

@@ -67,7 +67,7 @@ fn jf_19_noise_neither_moves_nor_breaks_a_node() {
         for n in 0..2000 {
             let len = rng.index(30);
             let mut noise: Vec<u8> = (0..len).map(|_| rng.next_u32() as u8).collect();
-            // Most noise fails at the first byte; help it along.
+            // Most noise fails at the first byte, so a valid one is given.
             if let Some(first) = noise.first_mut() {
                 *first = (*first & 0x70) | 1;
             }

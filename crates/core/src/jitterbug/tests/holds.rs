@@ -1,4 +1,4 @@
-//! Holds and changes: what an application asks of the token, and every way in which it is told the end.
+//! Holds and changes: requests of an application, and every way in which they end.
 
 use super::*;
 use crate::store::{StoreFault, StoreResult};
@@ -25,7 +25,7 @@ fn a_hold_keeps_the_token_until_it_is_released() {
 }
 
 #[test]
-fn a_hold_ends_at_its_limit_and_is_told_so() {
+fn a_hold_ends_at_its_limit_with_an_event() {
     let mut rig = leader();
     rig.command(Command::Hold { limit: SECOND });
     rig.command(Command::Hold { limit: SECOND });
@@ -43,7 +43,7 @@ fn a_hold_ends_at_its_limit_and_is_told_so() {
 }
 
 #[test]
-fn a_leader_that_stood_still_loses_its_hold_and_its_token_at_once() {
+fn a_paused_leader_loses_its_hold_and_its_token_at_once() {
     for word in ["timer", "datagram", "command"] {
         let mut rig = leader();
         rig.command(Command::Hold { limit: 60 * SECOND });
@@ -61,18 +61,18 @@ fn a_leader_that_stood_still_loses_its_hold_and_its_token_at_once() {
         assert_eq!(rig.machine.state_name(), StateName::Orphan, "{word}: it asks before it leads again");
         assert_eq!(rig.machine.counted().stalls, 1);
         rig.advance(1200 * MILLI);
-        assert_eq!(rig.machine.state_name(), StateName::Leader, "{word}: nobody else has it");
+        assert_eq!(rig.machine.state_name(), StateName::Leader, "{word}: no other node has it");
         assert!(rig.machine.fence() > Some(10_000_000 / MICROS_PER_TENURE), "above all that others took");
     }
 }
 
 #[test]
-fn a_leader_that_holds_for_long_and_lives_keeps_its_token() {
+fn a_leader_with_a_long_hold_keeps_its_token() {
     let mut rig = leader();
     rig.command(Command::Hold { limit: 60 * SECOND });
     rig.advance(59 * SECOND);
     assert!(!has(&rig, "TokenLost") && rig.machine.state_name() == StateName::Leader);
-    // A nap that nobody can have used is none.
+    // A pause too short for another node to make a token has no effect.
     rig.sleep(600 * MILLI);
     rig.wake();
     assert!(!has(&rig, "Stalled"));
@@ -81,7 +81,7 @@ fn a_leader_that_holds_for_long_and_lives_keeps_its_token() {
 }
 
 #[test]
-fn a_leader_that_stood_still_in_a_pass_takes_it_back() {
+fn a_leader_that_was_paused_in_a_pass_resets_it() {
     let (mut rig, stream) = passing();
     rig.sleep(11 * SECOND);
     rig.wake();
@@ -92,7 +92,7 @@ fn a_leader_that_stood_still_in_a_pass_takes_it_back() {
 }
 
 #[test]
-fn a_hold_is_lost_when_another_line_comes_and_the_next_number_is_above_both() {
+fn a_hold_is_lost_when_another_branch_arrives_and_the_next_fence_is_above_both() {
     let mut rig = leader();
     rig.command(Command::Hold { limit: 50 * SECOND });
     rig.command(Command::Hold { limit: 50 * SECOND });
@@ -124,7 +124,7 @@ fn a_change_is_answered_when_it_is_in_the_data_and_not_before() {
 }
 
 #[test]
-fn a_change_for_which_no_token_comes_is_taken_back() {
+fn a_change_is_withdrawn_if_no_token_comes() {
     let mut rig = waiter();
     let (short, long) = (change(&mut rig, "short", SECOND), change(&mut rig, "long", 8 * SECOND));
     rig.advance(SECOND);
@@ -138,7 +138,7 @@ fn a_change_for_which_no_token_comes_is_taken_back() {
 }
 
 #[test]
-fn a_change_that_is_on_its_way_to_the_disk_is_answered_by_the_disk() {
+fn a_change_being_written_is_answered_after_the_write() {
     for (result, answer) in [(None, "Done"), (Some(StoreFault::Full), "NotChanged")] {
         let mut rig = waiter();
         let request = change(&mut rig, "door", SECOND);
@@ -147,7 +147,7 @@ fn a_change_that_is_on_its_way_to_the_disk_is_answered_by_the_disk() {
         rig.stream(stream, StreamEvent::Data(&bytes(&Message::Tp5 { data: counts(&[(12, 4)]) }))).unwrap();
         rig.stream(stream, StreamEvent::Finished).unwrap();
         rig.advance(3 * SECOND);
-        assert!(!has(&rig, "Reply"), "nobody knows yet");
+        assert!(!has(&rig, "Reply"), "the write is not over");
         if let Some(fault) = result {
             rig.stored(crate::OpId::new(4), StoreResult::Failed(fault));
         }
@@ -158,7 +158,7 @@ fn a_change_that_is_on_its_way_to_the_disk_is_answered_by_the_disk() {
 }
 
 #[test]
-fn an_address_that_is_news_makes_the_next_tenure_look_for_it_once() {
+fn a_new_address_makes_the_next_tenure_drop_the_token_once() {
     let mut rig = leader();
     rig.command(Command::Ask(vec![ip(77)]));
     rig.advance(SECOND);
@@ -166,7 +166,7 @@ fn an_address_that_is_news_makes_the_next_tenure_look_for_it_once() {
     rig.advance(SECOND);
     assert_eq!(rig.machine.counted().unlisted_sought, 1);
     assert!(has(&rig, "reason: Unlisted"));
-    // Not again for the same, nor for another right after.
+    // Not again for the same address, nor for another right after.
     rig.command(Command::Ask(vec![]));
     rig.command(Command::Ask(vec![ip(77), ip(78)]));
     rig.advance(5 * SECOND);
@@ -178,7 +178,7 @@ fn an_address_that_is_news_makes_the_next_tenure_look_for_it_once() {
 }
 
 #[test]
-fn who_is_in_the_list_is_not_looked_for_and_a_hold_is_not_disturbed() {
+fn a_listed_address_causes_no_drop_and_a_hold_delays_it() {
     let mut rig = leader();
     hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
     rig.advance(2 * SECOND);
@@ -193,7 +193,7 @@ fn who_is_in_the_list_is_not_looked_for_and_a_hold_is_not_disturbed() {
 }
 
 #[test]
-fn one_node_of_a_ring_looks_for_a_stranger_and_the_others_need_not() {
+fn only_one_node_of_a_ring_looks_for_an_unlisted_address() {
     let mut rig = leader();
     hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
     rig.advance(2 * SECOND);
@@ -203,7 +203,7 @@ fn one_node_of_a_ring_looks_for_a_stranger_and_the_others_need_not() {
     hear(&mut rig, 2, &tr1(2, 2_000_000_000)).unwrap();
     rig.advance(60 * SECOND);
     assert_eq!(rig.machine.counted().unlisted_sought, 0);
-    // What a stranger asks changes nothing.
+    // The TR1 of a node that is not listed changes nothing.
     let mut rig = leader();
     rig.command(Command::Ask(vec![ip(77)]));
     hear(&mut rig, 9, &tr1(9, 2_000_000_000)).unwrap();
@@ -212,7 +212,7 @@ fn one_node_of_a_ring_looks_for_a_stranger_and_the_others_need_not() {
 }
 
 #[test]
-fn the_holder_is_told_as_far_as_it_is_known() {
+fn the_status_names_the_last_known_holder() {
     let holder = |rig: &Rig<Jitterbug<Ledger>>| rig.machine.status(rig.now.mono).holder;
     let rig = leader();
     assert_eq!(holder(&rig), Some(host(OWN)));

@@ -1,4 +1,4 @@
-//! Laws, on values nobody thought of.
+//! Laws, on generated values.
 
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn message() -> impl Strategy<Value = Message> {
 
 fn document() -> impl Strategy<Value = Document> {
     let counts = prop::collection::btree_map("[1-5]", 0..20u64, 0..4);
-    // Some are unset: that wins and loses like any other write.
+    // Some values are unset: an unset wins and loses like any other write.
     let value = prop_oneof!["[a-c]".prop_map(|text| Raw::from(text.as_str())), Just(Value::Null.into())];
     let stamped = (0..5u64, 1..4u32, value).prop_map(|(fence, host, value)| Stamped { fence, host, value });
     let values = prop::collection::btree_map("[k-m]", stamped, 0..3);
@@ -60,12 +60,12 @@ fn document() -> impl Strategy<Value = Document> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(message in message()) {
+    fn decoding_returns_what_was_encoded(message in message()) {
         prop_assert_eq!(decode(&bytes(&message)), Ok(message));
     }
 
     #[test]
-    fn no_bytes_make_a_decoder_panic(noise in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn decoding_any_bytes_does_not_panic(noise in prop::collection::vec(any::<u8>(), 0..64)) {
         let _ = (decode(&noise), decode_datagram(&noise), unframe(&noise), Document::from_json(&noise));
     }
 

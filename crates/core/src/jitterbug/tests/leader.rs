@@ -24,7 +24,7 @@ fn j_32_a_tenure_computes_the_next_data_once() {
     rig.advance(200 * MILLI);
     assert_eq!(count_of(rig.machine.data(), OWN), 1, "JA-39: once per tenure");
     rig.advance(100 * MILLI);
-    assert_eq!(count_of(rig.machine.data(), OWN), 2, "nobody took it: a new tenure");
+    assert_eq!(count_of(rig.machine.data(), OWN), 2, "no candidate took it: a new tenure");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn j_33a_a_leader_turns_its_id_positive() {
 }
 
 #[test]
-fn j_34_a_leader_adds_whom_it_heard_in_the_order_it_heard_them() {
+fn j_34_a_leader_adds_nodes_in_the_order_of_their_tr1() {
     let mut rig = leader();
     for last in [5, 3, 4] {
         hear(&mut rig, last, &tr1(last, 1)).unwrap();
@@ -95,7 +95,7 @@ fn j_16_list_data_and_penalties_change_only_in_a_leaders_hands() {
 }
 
 #[test]
-fn j_85_a_leader_that_nobody_relieves_stays_leader_and_tries_again() {
+fn j_85_a_leader_without_a_willing_candidate_stays_leader_and_tries_again() {
     let mut rig = leader();
     let tenures = rig.machine.counted().tenures;
     rig.advance(10 * SECOND);
@@ -112,7 +112,7 @@ fn ja_38_a_known_host_moves_if_its_address_is_the_same_or_it_was_dead() {
     // Another port at the same address.
     let moved = Message::Tr1 { token_id: id(1).free(), host_id: host(12), tcp_port: 999 };
     hear(&mut rig, 2, &moved).unwrap();
-    assert_eq!(rig.machine.penalties().of(host(12)).threshold, 0, "JA-44a: it was heard");
+    assert_eq!(rig.machine.penalties().of(host(12)).threshold, 0, "JA-44a: its message arrived");
     rig.advance(300 * MILLI);
     assert_eq!(rig.machine.list().addr(host(12)), Some(SocketAddr::new(ip(2), 999)));
     assert!(has(&rig, "NodeMoved"));
@@ -146,13 +146,13 @@ fn ja_28b_a_long_list_raises_the_time_a_waiter_waits() {
     rig.advance(100 * MILLI);
     assert!(
         has(&rig, "RenewRaised { renew_timeout_micros: 1043"),
-        "2 · 1001 · 50 ms and what a restore takes"
+        "2 · 1001 · 50 ms and the time of a restore"
     );
     assert_eq!(rig.machine.status(rig.now.mono).renew_timeout_micros / 1_000_000, 104);
 }
 
 #[test]
-fn ja_47_a_slow_loop_is_told() {
+fn ja_47_a_slow_loop_is_reported() {
     let mut rig = waiter();
     let pass_on = |rig: &mut Rig<Jitterbug<Ledger>>, n: u64| {
         give(rig, n, 2, 77, &[entry(2), entry(1)], &counts(&[]));
@@ -182,7 +182,7 @@ fn ja_47_a_hold_is_no_slow_loop() {
     };
     take(&mut rig, 1);
     pass_on(&mut rig, 1);
-    // We hold it for long ourselves.
+    // This node holds the token for long.
     let hold = rig.command(Command::Hold { limit: 60 * SECOND });
     take(&mut rig, 2);
     rig.advance(20 * SECOND);
@@ -192,7 +192,7 @@ fn ja_47_a_hold_is_no_slow_loop() {
     take(&mut rig, 3);
     pass_on(&mut rig, 3);
     assert!(!has(&rig, "LoopSlow"), "{:#?}", rig.log);
-    // Somebody else does, and says so when we ask.
+    // Another node holds it, and answers our TR1.
     rig.advance(10 * SECOND + 100 * MILLI);
     hear(&mut rig, 2, &Message::Tr2 { token_id: id(77).held() }).unwrap();
     assert!(has(&rig, "RestoreDenied"), "{:#?}", rig.log);
@@ -202,7 +202,7 @@ fn ja_47_a_hold_is_no_slow_loop() {
 }
 
 #[test]
-fn ja_47_a_hold_of_one_who_is_alone_is_no_slow_loop_either() {
+fn ja_47_a_hold_of_a_lone_node_is_no_slow_loop_either() {
     let mut rig = leader();
     let hold = rig.command(Command::Hold { limit: 60 * SECOND });
     rig.advance(20 * SECOND);
@@ -215,17 +215,17 @@ fn ja_47_a_hold_of_one_who_is_alone_is_no_slow_loop_either() {
 }
 
 #[test]
-fn ja_52_who_has_left_does_not_come_back_for_the_token() {
+fn ja_52_a_stopped_node_starts_no_election() {
     let mut rig = leader();
     rig.stop();
-    assert!(rig.machine.is_stopped(), "nobody is there to take it");
+    assert!(rig.machine.is_stopped(), "there is no candidate");
     rig.take_log();
     rig.advance(60 * SECOND);
     assert_eq!((rig.machine.is_stopped(), rig.take_log()), (true, Vec::new()));
 }
 
 #[test]
-fn ja_52_a_leader_passes_the_token_before_it_stops_and_a_waiter_just_goes() {
+fn ja_52_a_leader_passes_the_token_before_it_stops_and_a_waiter_stops_at_once() {
     let (mut rig, stream) = passing();
     rig.stop();
     assert!(!rig.machine.is_stopped());
@@ -241,7 +241,7 @@ fn ja_52_a_leader_passes_the_token_before_it_stops_and_a_waiter_just_goes() {
     assert!(has(&rig, "Stopping"));
     let mut rig = leader();
     rig.stop();
-    assert!(rig.machine.is_stopped(), "there is nobody to pass to");
+    assert!(rig.machine.is_stopped(), "there is no candidate");
     assert!(rig.disk.contains_key(&(SPACE, KEPT_KEY.to_vec())), "the last will");
 }
 
@@ -260,7 +260,7 @@ fn a_number_is_used_only_once_it_is_durable() {
 }
 
 #[test]
-fn a_node_that_cannot_read_what_it_took_stays_out_until_it_can() {
+fn a_node_that_cannot_read_its_used_fences_stays_out_until_it_can() {
     let mut rig = Rig::new(node(&config()));
     rig.hold();
     rig.start();
@@ -300,7 +300,7 @@ fn tu_43_a_restored_token_whose_fence_is_not_durable_does_not_go_on() {
 }
 
 #[test]
-fn durations_and_nodes_are_told_as_flat_fields() {
+fn durations_and_nodes_are_flat_fields_in_events() {
     let told = |event: &Event| serde_json::to_value(event).unwrap();
     let slow = told(&Event::LoopSlow { took_micros: 7, renew_timeout_micros: 9 });
     assert_eq!(slow, serde_json::json!({"event": "loop_slow", "took_micros": 7, "renew_timeout_micros": 9}));

@@ -1,4 +1,4 @@
-//! The clauses of `docs/spec/jitterbug.md`, one test each at least, and the contract.
+//! The clauses of `docs/spec/jitterbug.md`, at least one test each, and the contract.
 
 mod application;
 mod candidate;
@@ -76,7 +76,7 @@ fn started(config: &Config) -> Rig<Jitterbug<Ledger>> {
     rig
 }
 
-/// A waiter that was denied by somebody with the token.
+/// A waiter whose restore was denied by a holder.
 fn waiter() -> Rig<Jitterbug<Ledger>> {
     let mut rig = started(&config());
     hear(&mut rig, 9, &Message::Tr2 { token_id: id(5).held() }).unwrap();
@@ -85,7 +85,7 @@ fn waiter() -> Rig<Jitterbug<Ledger>> {
     rig
 }
 
-/// A leader that made its token itself and is alone.
+/// A leader that made its own token and is alone.
 fn leader() -> Rig<Jitterbug<Ledger>> {
     let mut rig = started(&config());
     rig.advance(1200 * MILLI);
@@ -151,7 +151,7 @@ fn offer<A: Application>(
     stream
 }
 
-/// The whole of a pass from node `last`, with a list of its own.
+/// A whole pass from node `last`, with its own list.
 fn give<A: Application>(
     rig: &mut Rig<Jitterbug<A>>,
     n: u64,

@@ -59,7 +59,7 @@ fn j_26_jf_15_a_token_may_arrive_in_either_try_of_a_restore() {
 }
 
 #[test]
-fn j_28_a_waiter_that_hears_nothing_becomes_an_orphan() {
+fn j_28_a_waiter_without_messages_becomes_an_orphan() {
     let mut rig = waiter();
     hear(&mut rig, 3, &tr1(3, 9)).unwrap();
     rig.advance(10 * SECOND);
@@ -67,7 +67,7 @@ fn j_28_a_waiter_that_hears_nothing_becomes_an_orphan() {
 }
 
 #[test]
-fn j_37_a_try_sends_tr1_at_its_interval_so_many_times() {
+fn j_37_a_try_sends_tr1_tr_count_times_at_its_interval() {
     let mut rig = started(&config());
     let own = rig.machine.token_id().free().number();
     let sent: Vec<usize> = (0..6)
@@ -85,7 +85,7 @@ fn j_37_a_try_sends_tr1_at_its_interval_so_many_times() {
 }
 
 #[test]
-fn j_38_a_try_waits_for_answers_until_one_interval_after_its_last_question() {
+fn j_38_a_try_waits_for_answers_until_one_interval_after_its_last_tr1() {
     let mut rig = started(&config());
     rig.advance(599 * MILLI);
     let own = rig.machine.token_id();
@@ -260,7 +260,7 @@ fn j_52_equal_and_lower_ids_are_answered_to_the_rings_port() {
 }
 
 #[test]
-fn j_53_who_asks_is_remembered_in_every_state() {
+fn j_53_the_sender_of_a_tr1_is_remembered_in_every_state() {
     let orphan = started(&config());
     let leading = leader();
     for (name, mut rig) in [("orphan", orphan), ("waiter", waiter()), ("leader", leading)] {
@@ -279,14 +279,14 @@ fn j_19_a_foreign_node_with_our_host_id_is_reported_and_answered() {
     let clone = Message::Tr1 { token_id: TokenId::MAX.free(), host_id: host(OWN), tcp_port: PORT };
     hear(&mut rig, 3, &clone).unwrap();
     hear(&mut rig, 3, &clone).unwrap();
-    assert_eq!(count_lines(&rig, "DuplicateHostId { at: 127.0.0.3:4001 }"), 1, "told once");
+    assert_eq!(count_lines(&rig, "DuplicateHostId { at: 127.0.0.3:4001 }"), 1, "reported once");
     assert_eq!(count_lines(&rig, "Send"), 2);
     rig.command(Command::Status);
     assert!(has(&rig, "waiting: 1"), "only ourselves");
 }
 
 #[test]
-fn j_19_a_host_id_is_drawn_kept_and_found_again() {
+fn j_19_a_host_id_is_drawn_stored_and_read_again() {
     let config = Config { host_id: None, ..config() };
     let rig = started(&config);
     let drawn = rig.machine.host_id();
@@ -301,7 +301,7 @@ fn j_19_a_host_id_is_drawn_kept_and_found_again() {
     broken.disk.insert((SPACE, IDENTITY_KEY.to_vec()), b"?".to_vec());
     broken.start();
     assert!(has(&broken, "StoreFailed") && has(&broken, "Started"));
-    assert_eq!(broken.disk[&(SPACE, IDENTITY_KEY.to_vec())], b"?", "what cannot be read is not overwritten");
+    assert_eq!(broken.disk[&(SPACE, IDENTITY_KEY.to_vec())], b"?", "it is not overwritten");
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn ja_24_restores_may_be_made_to_overlap() {
 }
 
 #[test]
-fn ja_53_a_source_is_heard_only_so_often_and_only_if_allowed() {
+fn ja_53_tr1_of_a_source_are_limited_and_only_accepted_if_allowed() {
     let mut rig = Rig::new(node(&Config { allow: vec![(ip(0), 30)], ..config() }));
     rig.start();
     let outcomes: Vec<bool> = (0..40).map(|_| hear(&mut rig, 3, &tr1(3, 5)).is_ok()).collect();
@@ -383,7 +383,7 @@ fn ja_53_a_source_is_heard_only_so_often_and_only_if_allowed() {
 }
 
 #[test]
-fn members_beyond_the_broadcast_domain_are_asked_as_well() {
+fn addresses_beyond_the_broadcast_domain_get_tr1_as_well() {
     let mut rig = waiter();
     rig.command(Command::Ask(vec![ip(77)]));
     rig.advance(10 * SECOND);
@@ -391,7 +391,7 @@ fn members_beyond_the_broadcast_domain_are_asked_as_well() {
 }
 
 #[test]
-fn members_that_are_many_are_asked_in_turn_and_who_cannot_be_asked_is_left_out() {
+fn many_addresses_get_tr1_in_turn_and_unreachable_ones_are_left_out() {
     let mut rig = waiter();
     let mut known: Vec<_> = (0..150_u8).map(|last| IpAddr::from([10, 0, 0, last])).collect();
     known.extend([ip(1), "::1".parse().unwrap(), "0.0.0.0".parse().unwrap(), "224.0.0.1".parse().unwrap()]);
@@ -400,7 +400,7 @@ fn members_that_are_many_are_asked_in_turn_and_who_cannot_be_asked_is_left_out()
     rig.advance(10 * SECOND);
     rig.take_log();
     let mut asked = std::collections::BTreeMap::new();
-    // The rest of both tries: five more questions.
+    // The rest of both tries: five more TR1.
     for _ in 0..5 {
         rig.advance(200 * MILLI);
         let sent: Vec<String> = rig.take_log().into_iter().filter(|line| line.starts_with("Send")).collect();
@@ -409,6 +409,6 @@ fn members_that_are_many_are_asked_in_turn_and_who_cannot_be_asked_is_left_out()
             *asked.entry(line.split(' ').nth(3).unwrap().to_owned()).or_insert(0) += 1;
         }
     }
-    assert_eq!(asked.len(), 150, "everybody was asked");
+    assert_eq!(asked.len(), 150, "every address got a TR1");
     assert!(asked.values().all(|&times| (2..=3).contains(&times)), "{asked:?}");
 }

@@ -111,7 +111,7 @@ fn j_57_the_deadline_is_one_for_the_whole_exchange() {
 }
 
 #[test]
-fn j_83_whatever_goes_wrong_before_the_fin_fails_the_attempt() {
+fn j_83_any_error_before_the_fin_fails_the_attempt() {
     type Break = fn(&mut Rig<Jitterbug<Ledger>>, StreamId);
     let cases: [(&str, Break); 5] = [
         ("Refused", |rig, stream| rig.stream(stream, StreamEvent::Finished).unwrap()),
@@ -153,7 +153,7 @@ fn j_78_a_failed_candidate_is_followed_by_the_next() {
 }
 
 #[test]
-fn j_81_j_84_who_failed_sits_out_and_is_tried_again_later() {
+fn j_81_j_84_a_failed_candidate_is_skipped_and_tried_again_later() {
     let mut rig = leader();
     hear(&mut rig, 2, &tr1(2, 1)).unwrap();
     let mut tried = Vec::new();
@@ -170,7 +170,7 @@ fn j_81_j_84_who_failed_sits_out_and_is_tried_again_later() {
 }
 
 #[test]
-fn j_80_j_84_each_round_out_is_counted() {
+fn j_80_j_84_each_skipped_round_is_counted() {
     let mut penalties = Penalties::default();
     (0..2).for_each(|_| penalties.failed(host(5)));
     assert_eq!(penalties.of(host(5)), Penalty { threshold: 2, count: 0 });
@@ -204,7 +204,7 @@ fn j_75_a_new_node_is_tried_at_once() {
 }
 
 #[test]
-fn j_77_what_is_passed_is_the_new_data() {
+fn j_77_the_new_data_is_passed() {
     let (mut rig, stream) = passing();
     accept(&mut rig, stream, 0x41);
     let own = count_of(rig.machine.data(), OWN);

@@ -1,4 +1,4 @@
-//! Small rings on a perfect network: what the clauses promise together.
+//! Small rings on a perfect network: the clauses working together.
 
 use super::world::World;
 use super::*;
@@ -42,7 +42,7 @@ fn j_4_all_nodes_come_to_the_same_list() {
 }
 
 #[test]
-fn j_7_a_dead_node_slows_the_ring_less_and_less_and_j_76_comes_back() {
+fn j_7_a_dead_node_slows_the_ring_less_and_less_and_j_76_returns() {
     let mut world = ring(3);
     world.until(SECOND, |world| world.leaders() == [1]);
     world.kill(3);
@@ -56,14 +56,14 @@ fn j_7_a_dead_node_slows_the_ring_less_and_less_and_j_76_comes_back() {
 }
 
 #[test]
-fn j_76_a_node_that_comes_back_is_in_the_round_again() {
+fn j_76_a_node_that_returns_is_in_the_round_again() {
     let mut world = ring(3);
     world.kill(3);
     world.advance(30 * SECOND);
     assert!(world.nodes[&2].penalties().of(host(13)).threshold > 2);
     world.start(3, &config());
     world.advance(10 * SECOND);
-    assert_eq!(world.nodes[&2].penalties().of(host(13)).threshold, 0, "JA-44: it was heard");
+    assert_eq!(world.nodes[&2].penalties().of(host(13)).threshold, 0, "JA-44: its message arrived");
     assert!(count_of(world.nodes[&1].data(), 13) > 10);
 }
 
@@ -100,7 +100,7 @@ fn j_9_a_split_and_its_merge_are_edges_of_the_graph() {
 }
 
 #[test]
-fn j_108_of_all_orphans_the_one_with_the_greatest_id_leads() {
+fn j_108_the_orphan_with_the_greatest_id_leads() {
     let mut world = World::of(8, &config());
     let best = world.nodes.iter().min_by_key(|(_, node)| node.token_id()).map(|(last, _)| *last).unwrap();
     world.until(1300 * MILLI, |world| world.leaders() == [best]);
@@ -131,7 +131,7 @@ fn jf_18_a_newcomer_joins_a_lone_leader_whatever_the_ids() {
 }
 
 #[test]
-fn jf_23_a_drop_in_every_loop_is_survived() {
+fn jf_23_a_ring_works_with_a_drop_in_every_loop() {
     let mut world = World::of(3, &Config { loose_prob_base: 1.000_001, ..config() });
     world.advance(60 * SECOND);
     let drops: u64 = world.nodes.values().map(|node| node.counted().random_drops).sum();
@@ -144,7 +144,7 @@ fn jf_23_a_drop_in_every_loop_is_survived() {
 
 #[test]
 fn jf_10_two_leaders_that_pass_to_each_other_become_one() {
-    // Both halves know each other and have a token: cut, restore, heal just when both begin to pass.
+    // Both halves know each other and have a token: partition, restore, heal just when both begin to pass.
     let mut world = ring(2);
     world.cut(&[1], &[2]);
     world.until(30 * SECOND, |world| world.leaders().len() == 2);
@@ -158,7 +158,7 @@ fn jf_10_two_leaders_that_pass_to_each_other_become_one() {
 }
 
 #[test]
-fn a_fence_grows_although_its_holder_died_with_it() {
+fn a_fence_grows_even_if_its_holder_died() {
     let mut world = ring(3);
     let mut highest = 0;
     for round in 0..3 {
@@ -186,7 +186,7 @@ fn a_fence_grows_although_its_holder_died_with_it() {
 }
 
 #[test]
-fn a_user_value_reaches_everybody() {
+fn a_user_value_reaches_every_node() {
     let mut world = ring(3);
     let set = Set { key: "door".into(), value: "open".into() };
     let change = Command::Change { change: set, wait: 30 * SECOND };
@@ -199,7 +199,7 @@ fn a_user_value_reaches_everybody() {
 }
 
 #[test]
-fn ja_29_two_tokens_in_one_ring_find_each_other_without_a_random_drop() {
+fn ja_29_two_tokens_in_one_ring_merge_without_a_random_drop() {
     for size in [3, 4, 7] {
         let mut world = ring(size);
         let (one, other): (Vec<u8>, Vec<u8>) = (1..=size).partition(|last| last % 2 == 0);

@@ -1,4 +1,4 @@
-//! The three states, and what a node has in each of them.
+//! The three states, and the data of a node in each of them.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn j_13_a_node_is_in_one_state_at_any_time() {
         (passing, StateName::Leader),
     ] {
         assert_eq!(rig.machine.state_name(), name);
-        // The sign of the answer, the status and the timers tell the same state.
+        // The sign of the answer, the status and the timers agree on the state.
         rig.take_log();
         hear(&mut rig, 3, &tr1(3, TokenId::MAX.magnitude())).unwrap();
         let sent =
@@ -31,7 +31,7 @@ fn j_13_a_node_is_in_one_state_at_any_time() {
 }
 
 #[test]
-fn j_15_id_list_and_data_go_with_a_node_through_its_states() {
+fn j_15_a_node_keeps_id_list_and_data_through_its_states() {
     let mut rig = waiter();
     give(&mut rig, 1, 2, 77, &[entry(2)], &counts(&[(12, 4)]));
     assert_eq!((rig.machine.state_name(), rig.machine.token_id()), (StateName::Leader, id(77)));
@@ -64,7 +64,7 @@ fn j_27_a_waiter_does_nothing_by_itself() {
 }
 
 #[test]
-fn j_36_only_an_orphan_asks_what_the_token_is_doing() {
+fn j_36_only_an_orphan_sends_tr1() {
     let mut orphan = started(&config());
     orphan.advance(100 * MILLI);
     assert!(has(&orphan, "Broadcast 0:0 01"));
@@ -74,9 +74,9 @@ fn j_36_only_an_orphan_asks_what_the_token_is_doing() {
     }
 }
 
-/// J-107 … J-110 take ids for uniform: so many are needed until one is at most another.
+/// J-107 … J-110 assume uniform ids: this many draws are needed until one is at most another.
 #[test]
-fn j_109_of_two_uniform_ids_one_is_lower_half_of_the_time() {
+fn j_109_one_of_two_uniform_ids_is_lower_half_of_the_time() {
     let mut rng = crate::rng::Rng::from_number(109, 0);
     let ids: Vec<TokenId> = (0..20_000).map(|_| TokenId::draw(&mut rng)).collect();
     let lower = ids.windows(2).filter(|pair| pair[0] <= pair[1]).count();

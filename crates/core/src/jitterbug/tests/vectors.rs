@@ -1,4 +1,4 @@
-//! The bytes, against vectors computed by somebody else.
+//! The bytes, against vectors computed independently.
 
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ fn nodes(vector: &Value) -> Vec<NodeEntry> {
     vector["nodes"].as_array().unwrap().iter().map(node).collect()
 }
 
-/// A vector of version 1 is the message; of version 0 it is refused.
+/// A vector of version 1 decodes to the message; one of version 0 is refused.
 fn holds(vector: &Value, message: &Message) {
     let wire = field_hex(vector, "hex");
     assert_eq!(wire.len() as u64, vector["len"].as_u64().unwrap());
@@ -110,7 +110,7 @@ fn j_90_tr1_is_token_host_and_port() {
 }
 
 #[test]
-fn j_91_tr2_is_a_token_id_whose_sign_tells_who_holds() {
+fn j_91_tr2_is_a_token_id_whose_sign_shows_the_holder() {
     for vector in all(&vectors(), "TR2") {
         let token_id = signed(vector, "token_id_wire");
         holds(vector, &Message::Tr2 { token_id });
@@ -201,7 +201,7 @@ fn j_100_a_list_begins_with_its_size() {
 }
 
 #[test]
-fn j_101_the_sign_of_an_entry_tells_the_kind_of_address() {
+fn j_101_the_sign_of_an_entry_shows_the_kind_of_address() {
     for vector in all(&vectors(), "node_lists_TP4") {
         let mut entries = Vec::new();
         let mut writer = Writer::new(&mut entries, 1 << 16);

@@ -30,7 +30,7 @@ fn opened(rig: &Rig<Jitterbug<Ledger>>) -> StreamId {
 }
 
 #[test]
-fn tu_41_a_node_of_a_ring_asks_for_half_of_renew_timeout_before_it_makes_a_token() {
+fn tu_41_a_node_of_a_ring_sends_tr1_for_half_of_renew_timeout_before_it_makes_a_token() {
     let mut rig = of_a_ring();
     rig.advance(10 * SECOND);
     assert_eq!(rig.machine.state_name(), StateName::Orphan);
@@ -54,9 +54,9 @@ fn tu_41_a_holder_that_answers_late_in_the_grace_denies() {
 }
 
 #[test]
-fn tu_41_a_node_that_is_paused_in_its_election_asks_again_from_the_start() {
+fn tu_41_a_node_that_is_paused_in_its_election_starts_it_again() {
     let mut rig = of_a_ring();
-    // In the second try, with all its questions asked.
+    // In the second try, after all its TR1.
     rig.advance(10 * SECOND + 5400 * MILLI + 500 * MILLI);
     rig.sleep(30 * SECOND);
     rig.wake();
@@ -128,7 +128,7 @@ fn tu_42_a_token_that_waited_in_the_kernel_of_a_paused_node_is_not_taken() {
 }
 
 #[test]
-fn tu_42_a_leader_that_was_paused_in_a_pass_hears_first_what_the_kernel_did() {
+fn tu_42_a_leader_that_was_paused_in_a_pass_first_reads_the_events_of_the_kernel() {
     let (mut rig, stream) = passing();
     rig.stream(stream, StreamEvent::Data(&[0x41])).unwrap();
     rig.sleep(1800 * MILLI);
@@ -176,7 +176,7 @@ fn tu_43_no_hold_at_or_below_a_fence_that_the_node_has_seen() {
 }
 
 #[test]
-fn a_client_that_goes_away_gives_up_its_place_at_once() {
+fn a_client_that_disconnects_loses_its_place_at_once() {
     let mut rig = leader();
     rig.command(Command::HoldAs { key: 1, limit: 60 * SECOND });
     rig.command(Command::HoldAs { key: 2, limit: 60 * SECOND });
@@ -209,7 +209,7 @@ fn tu_40_the_death_of_the_holder_starts_the_election_at_once() {
 }
 
 #[test]
-fn ja_53_a_node_on_another_port_is_remembered_when_it_asks_twice() {
+fn ja_53_a_node_on_another_port_is_remembered_after_two_tr1() {
     let mut rig = leader();
     let stray: SocketAddr = "127.0.0.9:50505".parse().unwrap();
     for number in 100..140 {
@@ -240,7 +240,7 @@ fn a_token_that_cannot_be_read_is_reported_with_its_sender() {
 }
 
 #[test]
-fn a_node_after_which_the_token_is_lost_twice_is_named_and_left_out() {
+fn a_node_after_which_the_token_is_lost_twice_is_reported_and_left_out() {
     let mut rig = waiter();
     let nodes = [entry(1), entry(2), entry(3)];
     give(&mut rig, 1, 3, 77, &nodes, &counts(&[(12, 1), (13, 4)]));
@@ -271,7 +271,7 @@ fn a_node_that_has_never_led_is_not_left_out_after_one_loss() {
 }
 
 #[test]
-fn ja_32b_a_node_that_asks_with_another_id_after_its_wait_is_left_out_after_one_loss() {
+fn ja_32b_a_tr1_with_another_id_after_the_wait_leaves_a_node_out_after_one_loss() {
     for (wait, asked, is_out) in [(10, 5, true), (10, 77, false), (3, 5, false)] {
         let mut rig = waiter();
         let nodes = [entry(1), entry(2), entry(3)];
@@ -335,7 +335,7 @@ fn availability_counts_no_hold_of_another_node_as_a_loss() {
         pass_on(&mut rig);
         rig.advance(50 * MILLI);
     }
-    // Node 2 holds for a minute; this node asks now and then, and hears it.
+    // Node 2 holds for a minute; this node sends TR1 now and then, and gets its answer.
     for _ in 0..60 {
         rig.advance(SECOND);
         if rig.machine.state_name() == StateName::Orphan {
@@ -369,7 +369,7 @@ fn opaque_data_goes_round_unchanged_and_takes_turns() {
     let set = Set { key: "a".into(), value: 1_u64.into() };
     rig.command(Command::Change { change: set, wait: SECOND });
     assert!(has(&rig, "Refused"), "it has no values");
-    // A restart goes on above it, also if the wall clock went back.
+    // A restart continues above it, even if the wall clock went back.
     let mut again = Rig::new(Jitterbug::new(&config(), Opaque::new(), [8; 32]).unwrap());
     again.disk = rig.disk.clone();
     again.start();
@@ -381,7 +381,7 @@ fn opaque_data_goes_round_unchanged_and_takes_turns() {
 }
 
 #[test]
-fn tu_31_data_names_the_group_of_voters_and_a_node_that_hears_of_it_says_so() {
+fn tu_31_data_names_the_group_of_voters_and_a_node_that_receives_it_reports_it() {
     let document = |json: &str| Document::from_json(json.as_bytes()).unwrap();
     let group = "0123456789abcdef0123456789abcdef";
     let named = document(&format!(r#"{{"counts":{{"12":1}},"turns":{{"group":"{group}"}}}}"#));
@@ -406,7 +406,7 @@ fn tu_31_data_names_the_group_of_voters_and_a_node_that_hears_of_it_says_so() {
     pass_on(&mut rig);
     give(&mut rig, 2, 2, 77, &nodes, &named.to_data());
     assert_eq!(rig.machine.status(rig.now.mono).voters.as_deref(), Some(group));
-    // A node with voters of its own says so in its next tenure.
+    // A node with voters of its own declares them in its next tenure.
     pass_on(&mut rig);
     rig.command(Command::DeclareVoters("f".repeat(32)));
     give(&mut rig, 3, 2, 77, &nodes, &bare.to_data());

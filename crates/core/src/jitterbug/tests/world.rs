@@ -1,4 +1,4 @@
-//! A few nodes on a perfect network without delays, moved by hand.
+//! A few nodes on a perfect network without delays; the test advances it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -73,7 +73,7 @@ impl World {
         self.call(last, |node, now, out| node.handle_start(now, &Bound::default(), out));
     }
 
-    /// The process of a node is gone; its kernel resets what it has.
+    /// The process of a node ends; its kernel resets its streams.
     pub(super) fn kill(&mut self, last: u8) {
         self.nodes.remove(&last);
         let ends: Vec<_> = self.ends.keys().filter(|(node, _)| *node == last).copied().collect();
@@ -103,7 +103,7 @@ impl World {
         self.now.mono = until;
     }
 
-    /// Lets time pass until `done`, at most so long.
+    /// Lets time pass until `done`, at most for `most`.
     pub(super) fn until(&mut self, most: Duration, done: impl Fn(&Self) -> bool) -> Duration {
         let start = self.now.mono;
         while !done(self) {

@@ -1,10 +1,10 @@
-//! Acknowledgements: what came together is acknowledged together. A message that came from its very origin, and was
-//! settled in the call that delivered it, has its receipt in the same `Ack` (PA-35a).
+//! Acknowledgements: messages that arrive together are acknowledged together. A message that came directly from its
+//! origin and was settled at once has its receipt in the same `Ack` (PA-35a).
 
 use crate::pastry::contact::Contact;
 use crate::pastry::message::{Message, MessageId};
 
-/// What is to be sent to the node whose messages are being handled; empty between calls.
+/// The acknowledgements for the node whose messages are being handled; empty between calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Acks {
     to: Option<Contact>,
@@ -13,7 +13,7 @@ pub(super) struct Acks {
 }
 
 impl Acks {
-    /// From here on messages of this node are handled.
+    /// Begins with the messages of this node.
     pub(super) fn begin(&mut self, from: Contact) {
         self.to = Some(from);
     }
@@ -22,7 +22,7 @@ impl Acks {
         self.transmissions.push(transmission);
     }
 
-    /// Notes that a message was accepted, if its origin gets the acknowledgement; whether that is so.
+    /// Notes that a message was accepted, if the acknowledgement goes to its origin. Returns whether it does.
     pub(super) fn confirm(&mut self, id: MessageId, origin: &Contact, hops: u8) -> bool {
         let suits = hops == 1 && self.to.as_ref() == Some(origin);
         if suits {
@@ -41,7 +41,7 @@ impl Acks {
         Some((to, Message::Ack { transmissions, delivered }))
     }
 
-    /// Takes back the memory of an acknowledgement that was sent.
+    /// Reuses the memory of an acknowledgement that was sent.
     pub(super) fn recycle(&mut self, ack: Message) {
         if let Message::Ack { mut transmissions, mut delivered } = ack {
             transmissions.clear();

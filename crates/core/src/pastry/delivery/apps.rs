@@ -8,12 +8,12 @@ use crate::id::Id;
 use crate::pastry::message::{AppName, Body, Envelope};
 use crate::pastry::{Application, Forward, ForwardError, Passing, Verdict};
 
-/// The application of a name: code inside the machine that decides for it, a server outside, or both.
+/// The application of a name: code inside the machine, a server outside, or both.
 #[derive(Clone)]
 struct Registered {
     name: AppName,
     application: Option<Arc<dyn Application>>,
-    /// Whether somebody outside settles its messages.
+    /// Whether a server outside settles its messages.
     is_served: bool,
 }
 
@@ -29,13 +29,13 @@ impl PartialEq for Registered {
     }
 }
 
-/// All of them.
+/// All applications.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Applications {
     list: Vec<Registered>,
 }
 
-/// What an application decided about a message that passes; a new content is in the envelope already.
+/// The decision of an application about a message on its path; new content is in the envelope already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Consulted {
     Unchanged,
@@ -44,7 +44,7 @@ pub(super) enum Consulted {
 }
 
 impl Applications {
-    /// Somebody outside serves the application from now on; false if somebody does already.
+    /// Registers a server outside. Returns false if there is one already.
     pub(super) fn register(&mut self, name: AppName) -> bool {
         match self.list.iter_mut().find(|app| app.name == name) {
             Some(app) => !core::mem::replace(&mut app.is_served, true),
@@ -61,7 +61,7 @@ impl Applications {
         self.list.push(Registered { name, application: Some(application), is_served });
     }
 
-    /// Nobody outside serves the application any more. Code inside the machine stays, and is asked on.
+    /// Removes the server outside. Code inside the machine stays, and is still called.
     pub(super) fn unregister(&mut self, name: &AppName) {
         for app in self.list.iter_mut().filter(|app| app.name == *name) {
             app.is_served = false;
@@ -74,12 +74,12 @@ impl Applications {
         self.list.iter().any(|app| app.name == *name)
     }
 
-    /// Whether somebody outside settles the messages of an application.
+    /// Whether a server outside settles the messages of an application.
     pub(super) fn is_served(&self, name: &AppName) -> bool {
         self.list.iter().any(|app| app.name == *name && app.is_served)
     }
 
-    /// Asks the application about a message that passes (N-8). `is_possible` says whether it may go to a node next.
+    /// Calls the application for a message on its path (N-8). `is_possible` says whether a node can be the next hop.
     pub(super) fn consult(
         &self,
         envelope: &mut Envelope,
@@ -112,7 +112,8 @@ impl Applications {
         Consulted::Changed { next }
     }
 
-    /// Gives a message to the application; its verdict, if it has one at once. One that panics refuses it.
+    /// Delivers a message to the application. Returns its verdict, if it has one at once. An application that panics
+    /// refuses the message.
     pub(super) fn deliver(&self, envelope: &Envelope) -> Option<Verdict> {
         let (application, passing) = (self.of(envelope)?, passing(envelope, None)?);
         caught(|| application.deliver(&passing))

@@ -1,4 +1,4 @@
-//! Messages in flight: sent to the next node and not acknowledged, or deferred until it is known where they go.
+//! Messages in flight: sent to the next hop and not acknowledged, or deferred until the next hop is known.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ pub(super) struct Unacked {
 pub(super) enum Deferred {
     /// This node owns its key, but has not finished joining (PA-19).
     UntilActive,
-    /// It is for this node, and a probe decides whether that lives.
+    /// It is for this node, and a probe decides whether the node is alive.
     UntilVerdict(Id),
 }
 
@@ -42,13 +42,13 @@ struct Deferral {
     due: Instant,
 }
 
-/// All messages in flight. Those sent lie in slots. The number of a transmission names its slot and has 32 random bits, so
-/// an acknowledgement finds its message at once, and nobody guesses one.
+/// All messages in flight. Unacknowledged ones are in slots. The number of a transmission names its slot and has 32
+/// random bits. So an acknowledgement finds its message at once, and no node can guess a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InFlight {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// None is due before this.
+    /// No message is due before this.
     due: Option<Instant>,
     deferred: Vec<Deferral>,
     messages_max: usize,
@@ -76,7 +76,7 @@ impl InFlight {
         u64::from(nonce) << 32 | slot as u64
     }
 
-    /// Takes in the transmission with the [next](InFlight::next) number of this nonce.
+    /// Inserts the transmission with the [next](InFlight::next) number of this nonce.
     pub(super) fn insert(
         &mut self,
         nonce: u32,
@@ -111,7 +111,8 @@ impl InFlight {
         self.vacate(transmission as u32)
     }
 
-    /// Another node is responsible for it. It is dropped in place: it is large, and this happens to every message.
+    /// Ends a transmission: another node is responsible for the message. It is dropped in place: it is large, and every
+    /// message ends here.
     pub(super) fn end(&mut self, transmission: u64) {
         let slot = transmission as u32;
         if self.slots.get_mut(slot as usize).is_some_and(|slot| slot.unacked.take().is_some()) {
@@ -119,8 +120,8 @@ impl InFlight {
         }
     }
 
-    /// Those that were not acknowledged in time. If the timer was late by more than half of the timeout, this process was
-    /// paused, and the acknowledgement may wait in the kernel: the deadline is extended once.
+    /// The messages that were not acknowledged in time. If the timer was late by more than half of the timeout, this
+    /// process was paused. The acknowledgement may then wait in the kernel, so the deadline is extended once.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Unacked> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -136,7 +137,7 @@ impl InFlight {
         expired
     }
 
-    /// Takes out some of those that were sent, in the order they were.
+    /// Takes some of the unacknowledged messages, in the order in which they were sent.
     pub(super) fn drain(&mut self, which: impl Fn(&Unacked) -> bool) -> Vec<Unacked> {
         let mut drained = Vec::new();
         for slot in 0..self.slots.len() {
@@ -148,7 +149,7 @@ impl InFlight {
         drained
     }
 
-    /// Defers a message; gives it back if there is no room. A later attempt replaces an earlier one.
+    /// Defers a message. Returns it if there is no room. A later attempt replaces an earlier one.
     pub(super) fn defer(&mut self, transit: Transit, why: Deferred, due: Instant) -> Option<Transit> {
         let id = transit.envelope.id;
         if let Some(same) = self.deferred.iter_mut().find(|at| at.transit.envelope.id == id) {
@@ -164,17 +165,17 @@ impl InFlight {
         None
     }
 
-    /// Takes out what was deferred for this reason, in the order it came.
+    /// Takes the messages deferred for this reason, in order of arrival.
     pub(super) fn resume(&mut self, why: Deferred) -> Vec<Transit> {
         self.deferred.extract_if(.., |deferral| deferral.why == why).map(|at| at.transit).collect()
     }
 
-    /// Takes out all that was deferred.
+    /// Takes all deferred messages.
     pub(super) fn resume_all(&mut self) -> Vec<Transit> {
         self.deferred.drain(..).map(|deferral| deferral.transit).collect()
     }
 
-    /// Takes out what was deferred too long.
+    /// Takes the messages that were deferred too long.
     pub(super) fn resume_expired(&mut self, now: Instant) -> Vec<Transit> {
         self.deferred.extract_if(.., |deferral| deferral.due <= now).map(|at| at.transit).collect()
     }

@@ -1,20 +1,20 @@
-//! Delivery: forwards messages hop by hop to the owner of their key, and gives those that this node owns to its
-//! applications (P-20 … P-26, PA-35, PD-6 … PD-10).
+//! Delivery: forwards messages hop by hop to the owner of their key, and delivers those that this node owns (P-20 …
+//! P-26, PA-35, PD-6 … PD-10).
 //!
 //! A node that acknowledges a message is responsible for it. It delivers it, forwards it, or reports to the origin.
 //!
 //! | what happens | what the node does |
 //! |---|---|
-//! | a nack, or a connection that was never established | tries another next node: the message was certainly not taken |
-//! | no acknowledgement in time, or a broken connection | suspects the next node and reports `Lost` to the origin |
+//! | a nack, or a connection that was never established | tries another next hop: the message was certainly not taken |
+//! | no acknowledgement in time, or a broken connection | suspects the next hop and reports `Lost` to the origin |
 //! | the owner is suspected | defers the message until the prober has a verdict |
 //! | the TTL is 0, or more than `reroutes_max` nodes did not take it | reports `HopLimit` or `NoRoute` |
 //! | the application settles it | reports `Delivered`, `Kept`, `Refused` or `Busy` |
 //!
-//! Only the origin sends a message again. So it knows how many copies there may be, and `once` needs no more than to send
-//! one (`outstanding.rs`). Limits: `relays_max` unacknowledged and as many deferred messages, beyond that the node answers
-//! with a nack; `open_max` messages that applications have not settled, beyond that with `Busy`. Only the machine calls
-//! this part.
+//! Only the origin retransmits a message. So it knows how many copies there may be, and a message sent `once` has only
+//! one (`outstanding.rs`). Limits: at most `relays_max` messages are unacknowledged, and as many deferred; beyond that
+//! the node answers with a nack. At most `open_max` messages are open, not settled by their applications; beyond that
+//! the owner answers `Busy`. Only the machine calls this part.
 
 mod acks;
 mod apps;
@@ -51,9 +51,9 @@ pub(super) use origin::Sending;
 
 /// The longest message whose acknowledgement is a round-trip sample.
 const SAMPLE_BYTES_MAX: usize = 4096;
-/// When an origin tries again whose message found no room here.
+/// When an origin retries a message that found no room here.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
-/// How long the first messages may take to be settled: connections must be opened on their way.
+/// The settling time that is assumed for the first messages, since connections must be opened on their path.
 const SETTLED_UNMEASURED: Duration = Duration::from_secs(1);
 /// More than an envelope needs besides its payload.
 const ENVELOPE_BYTES: usize = 512;
@@ -91,7 +91,7 @@ impl Subject {
 }
 
 impl Delivery {
-    /// `key` is a random number, for a hash that nobody outside can predict.
+    /// `key` is a random number that makes the hash unpredictable.
     pub(super) fn new(config: &Config, key: u64) -> Self {
         let mut apps = Applications::default();
         for name in &config.applications {
@@ -109,7 +109,7 @@ impl Delivery {
         }
     }
 
-    /// Somebody serves an application from now on; false if somebody does already.
+    /// Registers a server of an application. Returns false if there is one already.
     pub(super) fn register(&mut self, name: AppName) -> bool {
         self.apps.register(name)
     }
@@ -118,18 +118,18 @@ impl Delivery {
         self.apps.register_with(name, application);
     }
 
-    /// Nobody serves an application any more. Its open messages are reported as lost: perhaps it has acted on them.
+    /// Removes the server of an application. Its open messages are reported as lost, since it may have acted on them.
     pub(super) fn unregister(&mut self, cx: &mut Cx<'_, '_>, name: &AppName) {
         self.apps.unregister(name);
         self.lose_open(cx, Some(name));
     }
 
-    /// Messages of this node are handled from here on: their acknowledgements are collected.
+    /// Begins to collect the acknowledgements for messages of this node.
     pub(super) fn begin_acks(&mut self, from: Contact) {
         self.acks.begin(from);
     }
 
-    /// Sends the acknowledgements of what was taken.
+    /// Sends the collected acknowledgements.
     pub(super) fn send_acks(&mut self, cx: &mut Cx<'_, '_>) {
         if let Some((to, ack)) = self.acks.take() {
             cx.send(to.addr, &ack);
@@ -161,7 +161,7 @@ impl Delivery {
         self.route(cx, Transit::new(envelope));
     }
 
-    /// Another node took these transmissions. `delivered` are messages of ours among them that it settled at once.
+    /// Handles an Ack of another node. `delivered` are messages of this node that the other node settled at once.
     pub(super) fn on_acks(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -188,21 +188,22 @@ impl Delivery {
                     let attempt = self.outstanding.get(id).map_or(0, |at| at.envelope.attempt);
                     self.on_report(cx, from, (id, attempt, 1), Report::Delivered { answer: None });
                 }
-                // It cannot have it from this node.
+                // That node never got the message from this one.
                 Some(false) => cx.count().refused += 1,
                 None => {}
             }
         }
     }
 
-    /// Another node did not take a transmission; false if it is none of these messages.
+    /// Handles a Nack. Returns false if the transmission is none of these messages.
     pub(super) fn on_nack(&mut self, cx: &mut Cx<'_, '_>, from: Contact, transmission: u64) -> bool {
         let Some(unacked) = self.in_flight.take(transmission, &from) else { return false };
         self.reroute(cx, unacked);
         true
     }
 
-    /// A connection broke. If it certainly never carried anything, its messages take another path; else they are lost.
+    /// Handles a broken connection. If it certainly never carried anything, its messages take another path; else they
+    /// are lost.
     pub(super) fn on_connection_lost(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, never_sent: bool) {
         for unacked in self.in_flight.drain(|unacked| unacked.stream == stream) {
             cx.suspect(unacked.to);
@@ -214,7 +215,7 @@ impl Delivery {
         }
     }
 
-    /// A node is away, or was removed: what was sent to it is lost, and what was deferred for it goes elsewhere.
+    /// Handles a node that is away or was removed. Messages sent to it are lost; messages deferred for it go elsewhere.
     pub(super) fn on_unreachable(&mut self, cx: &mut Cx<'_, '_>, id: Id) {
         for unacked in self.in_flight.drain(|unacked| unacked.to == id) {
             self.lose(cx, unacked);
@@ -222,18 +223,18 @@ impl Delivery {
         self.resume(cx, Deferred::UntilVerdict(id));
     }
 
-    /// Messages may go through a node again.
+    /// Resumes messages for a node that recovered.
     pub(super) fn on_recovered(&mut self, cx: &mut Cx<'_, '_>, id: Id) {
         self.resume(cx, Deferred::UntilVerdict(id));
     }
 
-    /// The join is complete: from here on this node delivers.
+    /// Begins to deliver: the join is complete.
     pub(super) fn on_activated(&mut self, cx: &mut Cx<'_, '_>) {
         self.is_active = true;
         self.resume(cx, Deferred::UntilActive);
     }
 
-    /// The application decided about open messages; how many of them were open.
+    /// Settles open messages. Returns how many of them were open.
     pub(super) fn settle(&mut self, cx: &mut Cx<'_, '_>, verdicts: Vec<(MessageId, Verdict)>) -> usize {
         let mut settled = 0;
         for (id, verdict) in verdicts {
@@ -260,7 +261,7 @@ impl Delivery {
         self.expire_outstanding(cx);
     }
 
-    /// The node leaves: what waits here ends.
+    /// Stops: fails deferred messages, reports open ones as lost, and ends those of this node.
     pub(super) fn stop(&mut self, cx: &mut Cx<'_, '_>) {
         for transit in self.in_flight.resume_all() {
             self.fail(cx, &transit.envelope, Failure::NoRoute);
@@ -282,7 +283,7 @@ impl Delivery {
         }
     }
 
-    /// Takes the next step with a message (P-20); the message if the step failed and another is to be tried.
+    /// Takes the next step with a message (P-20). Returns the message if the step failed and another is to be tried.
     fn step(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit) -> Option<Transit> {
         if transit.tries > cx.config().reroutes_max {
             self.fail(cx, &transit.envelope, Failure::NoRoute);
@@ -312,12 +313,12 @@ impl Delivery {
         }
     }
 
-    /// The message is at its owner.
+    /// Handles a message at its owner.
     #[inline]
     fn arrive(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit) -> Option<Transit> {
         if !self.is_active && !transit.is_join() {
-            // PA-19: the keys are ours as soon as the ring knows this node, but not before this node knows the ring. A join
-            // is answered all the same: two joiners that own each other's ids would wait for ever.
+            // PA-19: the ring may route our keys here before this node knows the ring. A join is answered even so: else
+            // two joiners that own each other's ids would wait for ever.
             self.defer(cx, transit, Deferred::UntilActive);
             return None;
         }
@@ -335,7 +336,7 @@ impl Delivery {
         None
     }
 
-    /// The message goes to another node.
+    /// Forwards a message to another node.
     #[inline]
     fn forward(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit, to: Id) -> Option<Transit> {
         match self.consult(cx, &mut transit.envelope, Some(to)) {
@@ -352,7 +353,7 @@ impl Delivery {
         }
     }
 
-    /// Asks the application about a message that passes (N-8).
+    /// Calls the application for a message on its path (N-8).
     fn consult(&mut self, cx: &mut Cx<'_, '_>, envelope: &mut Envelope, next: Option<Id>) -> Consulted {
         let bytes_max = payload_bytes_max(cx.config());
         let (own, tables) = (cx.own().id, &cx.lower.tables);
@@ -393,7 +394,7 @@ impl Delivery {
         }
         let verdict = self.apps.deliver(&envelope);
         if verdict.is_none() && !self.apps.is_served(app) {
-            // PD-8: the code inside the machine leaves it to a server that is not there.
+            // PD-8: the code inside the machine leaves it to a server, and there is none.
             return self.fail(cx, &envelope, Failure::NoApplication);
         }
         if verdict.is_none() && !self.open.has_room(bytes) {
@@ -421,13 +422,13 @@ impl Delivery {
             wants_answer,
             is_settled,
         });
-        let is_early = cx.config().fault == Some(Fault::ReportBeforeSettled);
+        let is_early = cx.config().has(Fault::ReportBeforeSettled);
         if let Some(verdict) = verdict.or(is_early.then_some(Verdict::Accept)) {
             self.conclude(cx, subject, wants_answer, verdict);
         }
     }
 
-    /// Reports what the application decided.
+    /// Reports the verdict of the application.
     fn conclude(&mut self, cx: &mut Cx<'_, '_>, subject: Subject, wants_answer: bool, verdict: Verdict) {
         match verdict {
             Verdict::Answer(answer) if wants_answer => {
@@ -458,7 +459,7 @@ impl Delivery {
         }
     }
 
-    /// Sends a message to the next node and waits for its acknowledgement; the message if that could not be sent to.
+    /// Sends a message to the next hop and waits for its acknowledgement. Returns the message if it could not be sent.
     fn transmit(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit, to: Id) -> Option<Transit> {
         if transit.envelope.ttl == 0 {
             self.fail(cx, &transit.envelope, Failure::HopLimit);
@@ -471,7 +472,7 @@ impl Delivery {
         let (contact, score) = (peer.contact, peer.rtt.score().0);
         let nonce = cx.lower.env.rng().next_u32();
         let transmission = self.in_flight.next(nonce);
-        // The envelope is changed for the next node and back again: to copy it would cost more.
+        // The envelope is changed for the next hop and changed back: a copy would cost more.
         let own = cx.own();
         let envelope = &mut transit.envelope;
         let unchanged = (envelope.ttl, envelope.hops);
@@ -499,13 +500,13 @@ impl Delivery {
             return Some(transit);
         };
         cx.count().messages_forwarded += 1;
-        // A long message takes long: a megabyte a second is allowed for. A connection that must be opened first costs
+        // A long message takes longer: one megabyte per second is assumed. A connection that must be opened first costs
         // another round trip.
         let long = Duration::from_micros(transit.payload_bytes() as u64);
         let hop = cx.tables().ack_timeout(to);
         let timeout = if taken.connected { hop } else { hop * 2 } + long;
         if unchanged.1 == 0 && transit.envelope.origin == own {
-            // A loss on the way is reported; this is for reports that are lost themselves.
+            // A loss on the path is reported; this timeout is for reports that are lost themselves.
             let settled = self.rtt.timeout().map_or(SETTLED_UNMEASURED, |settled| settled.max(hop) * 2);
             self.outstanding.sent(transit.envelope.id, to, now, settled + long * 2);
         }
@@ -513,7 +514,7 @@ impl Delivery {
         None
     }
 
-    /// The next node certainly did not take a message: another one is tried.
+    /// Tries another next hop: this one certainly did not take the message.
     fn reroute(&mut self, cx: &mut Cx<'_, '_>, unacked: Unacked) {
         let Unacked { mut transit, to, .. } = unacked;
         cx.count().messages_rerouted += 1;
@@ -521,7 +522,8 @@ impl Delivery {
         self.route(cx, transit);
     }
 
-    /// The next node may have taken a message, or not. Its origin sends it again, if it may. A join is harmless twice.
+    /// Reports a message as lost: the next hop may have taken it. The origin retries it, if it may. A join may be
+    /// repeated.
     fn lose(&mut self, cx: &mut Cx<'_, '_>, unacked: Unacked) {
         if unacked.transit.is_join() {
             return self.reroute(cx, unacked);
@@ -543,7 +545,7 @@ impl Delivery {
         }
     }
 
-    /// Routes what was deferred for this reason.
+    /// Routes the messages that were deferred for this reason.
     fn resume(&mut self, cx: &mut Cx<'_, '_>, why: Deferred) {
         for mut transit in self.in_flight.resume(why) {
             transit.tried.clear();
@@ -551,7 +553,7 @@ impl Delivery {
         }
     }
 
-    /// The attempt ends here, before an application saw it.
+    /// Fails an attempt before an application saw it.
     fn fail(&mut self, cx: &mut Cx<'_, '_>, envelope: &Envelope, why: Failure) {
         cx.count().messages_failed += 1;
         if envelope.body != Body::Join {
@@ -559,7 +561,7 @@ impl Delivery {
         }
     }
 
-    /// Tells the origin what became of an attempt.
+    /// Reports the result of an attempt to the origin.
     fn report(&mut self, cx: &mut Cx<'_, '_>, subject: Subject, report: Report) {
         let Subject { id, attempt, origin, hops } = subject;
         if origin.id == cx.own().id {

@@ -35,7 +35,7 @@ impl OpenTable {
         Self { list: BTreeMap::new(), due: BTreeSet::new(), bytes: 0, messages_max, bytes_max }
     }
 
-    /// Whether a message of so many bytes may be taken; one of any length is, if no other is open.
+    /// Whether a message of this many bytes is accepted. Any length is, if no other message is open.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         self.list.is_empty()
             || (self.list.len() < self.messages_max && self.bytes.saturating_add(bytes) <= self.bytes_max)
@@ -67,7 +67,7 @@ impl OpenTable {
         Some(open)
     }
 
-    /// Takes out all messages of an application, or of all.
+    /// Takes all messages of an application, or of all applications.
     pub(super) fn take_of(&mut self, app: Option<&AppName>) -> Vec<(MessageId, Open)> {
         let is_its = |open: &Open| app.is_none_or(|app| open.app == *app);
         let ids: Vec<MessageId> =
@@ -75,7 +75,7 @@ impl OpenTable {
         ids.into_iter().filter_map(|id| Some((id, self.take(id)?))).collect()
     }
 
-    /// Drops the messages whose origins wait no longer.
+    /// Drops the messages whose origins no longer wait.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some(&(_, id)) = self.due.first().filter(|(due, _)| *due <= now) {
             self.take(id);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn pd_7_both_limits_hold_and_an_unsettled_message_keeps_no_other_out() {
+    fn pd_7_both_limits_hold_and_one_message_of_any_length_fits() {
         let mut table = OpenTable::new(3, 100);
         assert!(table.has_room(1000), "the only one may be long");
         table.insert(MessageId(1), open(60, 5));

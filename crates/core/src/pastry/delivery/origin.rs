@@ -23,7 +23,7 @@ pub(in crate::pastry) struct Sending {
 }
 
 impl Delivery {
-    /// Sends a message of our own: it is routed like any other, and its end is the reply to `request`.
+    /// Sends a message of this node: it is routed like any other, and its outcome is the reply to `request`.
     pub(in crate::pastry) fn originate(&mut self, cx: &mut Cx<'_, '_>, request: RequestId, sending: Sending) {
         let Sending { key, to_node, body, once, deadline } = sending;
         if let Body::App { payload, .. } = &body
@@ -46,7 +46,7 @@ impl Delivery {
         self.retry_ready(cx);
     }
 
-    /// A node reports what became of an attempt of a message of ours.
+    /// Handles the report of a node about an attempt of this node's message.
     pub(in crate::pastry) fn on_report(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -80,7 +80,7 @@ impl Delivery {
             Report::Refused { reason } => {
                 return self.finish(cx, id, Reply::Outcome(Outcome::Refused { by, reason }));
             }
-            // The current attempt decides.
+            // Only the current attempt counts.
             _ if !is_current => return,
             Report::Failed { why } => Ended::Failed(why),
             Report::Busy { after_millis } => Ended::Busy(Duration::from_millis(after_millis.into())),
@@ -91,7 +91,7 @@ impl Delivery {
         }
     }
 
-    /// Begins the attempts that need not wait.
+    /// Begins the attempts that are ready at once.
     pub(in crate::pastry) fn retry_ready(&mut self, cx: &mut Cx<'_, '_>) {
         loop {
             let ready = self.outstanding.take_ready();
@@ -112,7 +112,7 @@ impl Delivery {
         }
     }
 
-    /// The node stops: nobody will know how its messages end.
+    /// Ends all own messages as unknown: the node stops and will not see their outcomes.
     pub(super) fn end_outstanding(&mut self, cx: &mut Cx<'_, '_>) {
         for at in self.outstanding.drain() {
             cx.out.reply(at.request, Reply::Outcome(Outcome::Unknown));

@@ -1,8 +1,8 @@
-//! Outstanding messages: our own, whose end is not known yet.
+//! Outstanding messages: those of this node, without outcome so far.
 //!
 //! Only the origin makes copies of a message, one for each attempt. So it knows whether an attempt may still reach an
-//! application: an attempt is *pending* until a report about it comes, and its end stays *uncertain* if it was lost, or if
-//! another attempt began while it was pending. `Failed` is said only if no attempt is pending or uncertain.
+//! application. An attempt is *pending* until its report arrives. Its end is *uncertain* if it was lost, or if another
+//! attempt began while it was pending. The outcome is `Failed` only if no attempt is pending or uncertain.
 
 use core::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::time::Instant;
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// The least time between two attempts after several were lost in a row.
 const RETRY_LEAST: Duration = Duration::from_millis(100);
-/// The most nodes remembered that one message was sent to before.
+/// How many earlier receivers of one message are remembered.
 const EARLIER_MAX: usize = 16;
 /// How many bits of a message's number name its slot.
 const SLOT_BITS: u32 = 20;
 const SLOT_MASK: u128 = (1 << SLOT_BITS) - 1;
 
-/// A message of our own.
+/// A message of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outstanding {
     pub(super) request: RequestId,
@@ -36,9 +36,9 @@ pub(super) struct Outstanding {
     failure: Failure,
     /// How many attempts were lost.
     lost: u32,
-    /// The time to the next attempt.
+    /// The time until the next attempt.
     backoff: Duration,
-    /// The node that the last attempt was sent to, and those before.
+    /// The node that the last attempt was sent to; `earlier` has those before.
     to: Option<Id>,
     earlier: Vec<Id>,
 }
@@ -71,12 +71,12 @@ impl Outstanding {
         matches!(self.envelope.body, Body::Trace { .. })
     }
 
-    /// How long the attempt has taken, if it is the first one.
+    /// The duration of the attempt, if it is the first one.
     pub(super) fn sample(&self, now: Instant) -> Option<Duration> {
         (self.envelope.attempt == 0).then(|| now.since(self.sent))
     }
 
-    /// How it ends if there is no further attempt.
+    /// The outcome without a further attempt.
     pub(super) fn give_up(&self) -> Outcome {
         if self.is_pending || self.is_uncertain {
             Outcome::Unknown
@@ -85,7 +85,7 @@ impl Outstanding {
         }
     }
 
-    /// Begins another attempt; the message to send.
+    /// Begins another attempt. Returns the message to send.
     pub(super) fn begin_attempt(&mut self, now: Instant) -> Envelope {
         self.is_uncertain |= self.is_pending;
         self.is_pending = true;
@@ -95,7 +95,7 @@ impl Outstanding {
         self.envelope.clone()
     }
 
-    /// Whether the attempt was lost only the second time or earlier: then the next one begins at once.
+    /// Whether the next attempt begins at once: at most two attempts were lost.
     fn retries_at_once(&self) -> bool {
         self.lost <= 2
     }
@@ -106,21 +106,21 @@ pub(super) fn millis(duration: Duration) -> u32 {
     u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// What is due for a message.
+/// The next action for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Retry,
     Deadline,
 }
 
-/// What a report means for an attempt that did not reach an application for certain.
+/// The end of an attempt without a verdict of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It certainly did not, for this reason.
+    /// It certainly reached no application, for this reason.
     Failed(Failure),
     /// The same; the owner has room after this time.
     Busy(Duration),
-    /// It may have.
+    /// It may have reached one.
     Lost,
 }
 
@@ -128,12 +128,12 @@ pub(super) enum Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OutstandingTable {
     slots: Vec<Option<Outstanding>>,
-    /// When each is to be looked at; apart, because all are scanned.
+    /// When each is due; in an array of its own, because all are scanned.
     dues: Vec<Instant>,
     free: Vec<u32>,
-    /// None is due before this.
+    /// No message is due before this.
     due: Option<Instant>,
-    /// Those whose next attempt begins at once.
+    /// Messages whose next attempt begins at once.
     ready: Vec<MessageId>,
     messages_max: usize,
 }
@@ -148,13 +148,13 @@ impl OutstandingTable {
         self.slots.len() - self.free.len() < self.messages_max
     }
 
-    /// The number of the next message, of these random bits.
+    /// The number of the next message, with these random bits.
     pub(super) fn next_id(&self, random: u128) -> MessageId {
         let slot = self.free.last().map_or(self.slots.len(), |slot| *slot as usize);
         MessageId(random & !SLOT_MASK | slot as u128)
     }
 
-    /// Takes in the message with the [next](OutstandingTable::next_id) number.
+    /// Inserts the message with the [next](OutstandingTable::next_id) number.
     pub(super) fn insert(&mut self, outstanding: Outstanding) {
         let due = outstanding.deadline;
         match self.free.pop() {
@@ -184,8 +184,8 @@ impl OutstandingTable {
         self.slots[slot(id)].take()
     }
 
-    /// The attempt was sent to a node: if no report comes within `timeout`, twice that the next time, up to a second,
-    /// another attempt begins. A message sent once only waits for its deadline.
+    /// Notes that the attempt was sent to a node. If no report comes within `timeout`, another attempt begins. The
+    /// timeout doubles each time, up to a second. A message sent `once` only waits for its deadline.
     pub(super) fn sent(&mut self, id: MessageId, to: Id, now: Instant, timeout: Duration) {
         let Some(at) = self.get_mut(id) else { return };
         if let Some(before) = at.to.replace(to)
@@ -211,8 +211,8 @@ impl OutstandingTable {
         Some(at.to == Some(to) || at.earlier.contains(&to))
     }
 
-    /// The current attempt of a message ended without an application that decided. False if there is no further attempt:
-    /// the message ends as [`Outstanding::give_up`] says.
+    /// Ends the current attempt of a message without a verdict. Returns false if there is no further attempt: the
+    /// message ends with [`Outstanding::give_up`].
     pub(super) fn attempt_ended(&mut self, id: MessageId, ended: Ended, now: Instant) -> bool {
         let Some(at) = self.get_mut(id) else { return true };
         at.is_pending = false;
@@ -221,7 +221,7 @@ impl OutstandingTable {
                 at.is_uncertain = true;
                 at.lost += 1;
                 if at.once {
-                    // The next node may have it after all: then its receipt comes before the deadline.
+                    // The next hop may have the message after all. Its receipt then comes before the deadline.
                     let deadline = at.deadline;
                     self.dues[slot(id)] = deadline;
                     self.look_by(deadline);
@@ -266,7 +266,7 @@ impl OutstandingTable {
         Some(envelope)
     }
 
-    /// What is due, in the order of the slots.
+    /// The messages that are due, in order of slots.
     pub(super) fn pop_due(&mut self, now: Instant) -> Vec<(MessageId, Due)> {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
@@ -279,7 +279,7 @@ impl OutstandingTable {
             .collect()
     }
 
-    /// Takes out all of them.
+    /// Takes all messages.
     pub(super) fn drain(&mut self) -> Vec<Outstanding> {
         (self.due, self.dues, self.free) = (None, Vec::new(), Vec::new());
         self.slots.drain(..).flatten().collect()

@@ -37,7 +37,7 @@ fn attempts(table: &mut OutstandingTable, id: MessageId) -> Vec<u128> {
 }
 
 #[test]
-fn pd_9_attempts_follow_each_other_after_twice_the_time_up_to_a_second() {
+fn pd_9_the_interval_between_attempts_doubles_up_to_a_second() {
     let mut table = OutstandingTable::new(4);
     let id = insert(&mut table, false);
     let times = attempts(&mut table, id);
@@ -60,13 +60,13 @@ fn pd_10_a_message_sent_once_has_one_attempt_and_waits_for_its_receipt_until_the
 }
 
 #[test]
-fn pd_9_failed_is_said_only_if_no_attempt_can_reach_an_application() {
+fn pd_9_the_outcome_is_failed_only_if_no_attempt_can_reach_an_application() {
     let failed = Outcome::Failed { why: Failure::NoApplication };
     let mut table = OutstandingTable::new(4);
     let id = insert(&mut table, false);
     assert!(!table.attempt_ended(id, Ended::Failed(Failure::NoApplication), START));
     assert_eq!(table.take(id).unwrap().give_up(), failed, "the only attempt failed for certain");
-    // The first attempt is pending when the second begins: what becomes of it is not known.
+    // The first attempt is pending when the second begins: its end is uncertain.
     let id = insert(&mut table, false);
     table.begin_attempt(id, START + 100 * MILLI);
     assert!(table.attempt_ended(id, Ended::Failed(Failure::NoApplication), START + 110 * MILLI));

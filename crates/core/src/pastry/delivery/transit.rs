@@ -1,15 +1,15 @@
-//! A message at this node, on its way to the next.
+//! A message at this node, on its way to the next hop.
 
 use crate::id::Id;
 use crate::pastry::message::{Body, Envelope};
 
-/// A message and what was tried with it here.
+/// A message and the next hops that were tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transit {
     pub(super) envelope: Envelope,
     /// The nodes that certainly did not take it.
     pub(super) tried: Vec<Id>,
-    /// How many next nodes were tried in vain.
+    /// How many next hops were tried without success.
     pub(super) tries: usize,
     /// Whether the joiner got this node's state, if it is a join.
     pub(super) is_reported: bool,

@@ -1,9 +1,10 @@
-//! Lost peers: nodes that were removed because they did not answer. If one of them answers again, a part of the ring was
-//! cut off and is back (PA-42).
+//! Lost peers: nodes that were removed because they did not answer. If one of them answers again, a partition may have
+//! healed (PA-42).
 //!
-//! If many peers were lost, the ring was probably cut: for two minutes up to eight of them are probed every half second,
-//! so that the ring merges within two seconds of the end of the partition. If few were lost, one is probed every ten seconds for as
-//! long: a node that is overloaded must not be kept so. After that one is probed every `merge_interval`.
+//! If many peers were lost, the ring was probably partitioned. For two minutes up to eight of them are probed every
+//! half second, so that the ring merges within two seconds after the partition ends. If few were lost, one is probed
+//! every ten seconds, so that probes do not keep an overloaded node busy. After that one is probed every
+//! `merge_interval`.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,10 +19,10 @@ const FAST_INTERVAL: Duration = Duration::from_millis(500);
 /// How many are probed each time.
 const FAST_BATCH: usize = 8;
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
-/// The ring was probably cut if more than one peer was lost for so many that are left.
+/// The ring was probably partitioned if more than one peer was lost for this many that are left.
 const LEFT_PER_LOST_MAX: usize = 3;
 
-/// Nodes that were lost, the one to be probed next first.
+/// Lost peers, the next to probe first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LostPeers {
     peers: VecDeque<Contact>,
@@ -30,7 +31,7 @@ pub(super) struct LostPeers {
     due: Option<Instant>,
 }
 
-/// What is probed at one time.
+/// The peers to probe at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) lost: Vec<Contact>,
@@ -61,14 +62,14 @@ impl LostPeers {
         }
     }
 
-    /// Forgets a peer; whether it was lost.
+    /// Forgets a peer. Returns whether it was lost.
     pub(super) fn remove(&mut self, id: Id) -> bool {
         let before = self.peers.len();
         self.peers.retain(|contact| contact.id != id);
         self.peers.len() < before
     }
 
-    /// The peers to probe now, if it is time to look; none if no peer is lost. `left` is how many peers are not lost.
+    /// The peers to probe now, if it is time; none if no peer is lost. `left` is how many peers are not lost.
     pub(super) fn due(&mut self, now: Instant, interval: Duration, left: usize) -> Option<Batch> {
         self.due.filter(|due| *due <= now)?;
         let is_recent = self.last_loss.is_some_and(|at| now.since(at) < FAST_FOR) && !self.peers.is_empty();

@@ -1,5 +1,4 @@
-//! Join: how this node gets into the ring, seen from the joiner (P-27 … P-38), and how it finds parts of the ring that it
-//! lost (PA-42).
+//! Join: the joiner's side of a join (P-27 … P-38), and the search for lost parts of the ring (PA-42).
 //!
 //! `stage.rs` has the stages of one join. The nodes on the path answer in `state_transfer.rs`.
 
@@ -26,7 +25,8 @@ use stage::{Progress, Stage};
 const RACES_MAX: u8 = 3;
 /// The most nodes named by `members` that are kept to join through. The first ones stay.
 const NAMED_MAX: usize = 32;
-/// The most nodes whose connections are being measured. Of more the oldest is forgotten: its next exchange measures it.
+/// The most nodes whose connections are being measured. Beyond that the oldest is forgotten; its next exchange measures
+/// it.
 const UNMEASURED_MAX: usize = 64;
 
 /// The least share of the nodes of a ring that look for another ring at their seeds in each `merge_interval`.
@@ -35,7 +35,7 @@ const SEED_SHARE_MIN: f64 = 0.1;
 /// A state message about a join or a race.
 pub(super) struct StateReceived<'a> {
     pub(super) from: Contact,
-    /// The round trip of the connection it came by.
+    /// The round trip of its connection.
     pub(super) rtt: Option<Duration>,
     /// Whether the connection proves the address of the sender.
     pub(super) is_validated: bool,
@@ -51,7 +51,7 @@ pub(super) struct Join {
     next_seed: usize,
     /// Nodes that `members` named while this one has not joined.
     named: Vec<(Id, SocketAddr)>,
-    /// Nodes that spoke to this one over connections that were not measured yet.
+    /// Senders whose connections were not measured yet.
     unmeasured: VecDeque<Contact>,
     lost: LostPeers,
 }
@@ -86,7 +86,7 @@ impl Join {
         }
     }
 
-    /// Joins through this address; a node that has joined looks there for nodes of this ring that it does not know.
+    /// Joins through this address. A node that has joined searches there for unknown nodes of its ring.
     pub(super) fn through(&mut self, cx: &mut Cx<'_, '_>, addr: SocketAddr) {
         if self.progress.is_active() {
             return self.probe_ring(cx, addr);
@@ -97,7 +97,7 @@ impl Join {
         self.retry_now(cx.now.mono);
     }
 
-    /// A member lives and listens there: this node joins through it.
+    /// Handles a live member: this node joins through its address.
     pub(super) fn on_member(&mut self, now: Instant, id: Id, addr: SocketAddr) {
         match self.named.iter().position(|(named, _)| *named == id) {
             Some(at) if self.named[at].1 == addr => return,
@@ -109,12 +109,12 @@ impl Join {
         self.retry_now(now);
     }
 
-    /// A member is gone.
+    /// Handles a member that failed or left.
     pub(super) fn on_member_gone(&mut self, id: Id) {
         self.named.retain(|(named, _)| *named != id);
     }
 
-    /// A node announces itself: it is inserted, and so are the nodes it knows, if they answer (P-38).
+    /// Handles an announcement: inserts the sender, and the nodes it names if they answer (P-38).
     pub(super) fn on_announce(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -138,7 +138,7 @@ impl Join {
             warn = has_raced && peer.races < RACES_MAX;
             peer.races += u8::from(warn);
         }
-        // It found its way back by itself.
+        // The node rejoined by itself.
         self.lost.remove(from.id);
         cx.consider_all(tables, Interest::EmptySlot, None);
         self.on_invitation(cx, from.addr);
@@ -154,7 +154,7 @@ impl Join {
         }
     }
 
-    /// The connection of a node was measured. If the node announced itself and is nearer than another, it is probed.
+    /// Handles a measured connection. If its node announced itself and is nearer than an entry, it is probed.
     pub(super) fn on_measured(&mut self, cx: &mut Cx<'_, '_>, contact: Contact, rtt: Duration) {
         if let Some(at) = self.unmeasured.iter().position(|unmeasured| *unmeasured == contact) {
             self.unmeasured.remove(at);
@@ -162,7 +162,7 @@ impl Join {
         }
     }
 
-    /// A node took in this node's announcement.
+    /// Handles the welcome to this node's announcement.
     pub(super) fn on_welcome(&mut self, cx: &mut Cx<'_, '_>, from: Id, versions: Versions) {
         if let Some(peer) = cx.lower.tables.peer_mut(from) {
             peer.versions = Some(versions);
@@ -170,7 +170,7 @@ impl Join {
         }
     }
 
-    /// A hop of this node's join sends state.
+    /// Handles the state that a hop of this node's join sends.
     pub(super) fn on_join_state(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -185,7 +185,7 @@ impl Join {
         if state.is_validated {
             self.insert(cx, state);
         } else {
-            // Anybody could say that it is that node: it is probed at the address it claims.
+            // Any node could claim that id: the claimed address is probed.
             cx.consider(&[state.from], Interest::Nearer);
         }
         // The connection to the first hop was measured; those of the others were not.
@@ -194,7 +194,7 @@ impl Join {
         set_versions(cx, state);
     }
 
-    /// A node warns that its tables have changed since this node saw them (P-37).
+    /// Handles a race warning: the tables of a node have changed since this node saw them (P-37).
     pub(super) fn on_race(&mut self, cx: &mut Cx<'_, '_>, state: &StateReceived<'_>) {
         cx.count().races_received += 1;
         let Some(peer) = cx.lower.tables.peer_mut(state.from.id) else { return };
@@ -210,7 +210,7 @@ impl Join {
         set_versions(cx, state);
     }
 
-    /// The node through which this one would join has not joined itself.
+    /// Handles a nack: the node through which this one would join has not joined itself.
     pub(super) fn on_nack(&mut self, cx: &mut Cx<'_, '_>, from: SocketAddr) {
         if !self.progress.is_through(from) {
             return;
@@ -222,7 +222,7 @@ impl Join {
         self.give_up_seed(cx);
     }
 
-    /// A living node has this node's id (PA-22).
+    /// Handles a refusal: a live node has this node's id (PA-22).
     pub(super) fn on_refuse(&mut self, cx: &mut Cx<'_, '_>) {
         if !self.progress.is_active() {
             cx.out.event(Event::IdTaken);
@@ -230,7 +230,7 @@ impl Join {
         }
     }
 
-    /// A connection to this address broke.
+    /// Handles a broken connection to this address.
     pub(super) fn on_connection_lost(&mut self, cx: &mut Cx<'_, '_>, addr: SocketAddr) {
         if self.progress.is_through(addr) {
             self.give_up_seed(cx);
@@ -253,20 +253,20 @@ impl Join {
         self.announce_to(cx, id);
     }
 
-    /// Remembers a node that was removed because it did not answer: perhaps a part of the ring was cut off (PA-42).
+    /// Remembers a node that was removed because it did not answer: the ring may be partitioned (PA-42).
     pub(super) fn on_failed(&mut self, now: Instant, contact: Contact) {
         self.lost.insert(contact, now);
     }
 
-    /// A node answered a probe: if it was lost, a part of the ring may be behind it.
+    /// Handles an answered probe. If the node was lost, a part of the ring may be behind it.
     pub(super) fn on_probe_answered(&mut self, cx: &mut Cx<'_, '_>, contact: Contact) {
         if self.lost.remove(contact.id) && self.progress.is_active() {
             self.probe_ring(cx, contact.addr);
         }
     }
 
-    /// Probes lost nodes and seeds, when it is time (PA-42). A lost node may have gone for good, so it keeps no seed from
-    /// being tried: that would leave two rings for ever.
+    /// Probes lost nodes and seeds, when it is time (PA-42). Seeds are tried even while lost nodes are probed: a lost
+    /// node may never return, and two rings would stay apart.
     pub(super) fn merge_due(&mut self, cx: &mut Cx<'_, '_>) {
         let interval = cx.config().merge_interval;
         let known = cx.tables().len();
@@ -276,7 +276,7 @@ impl Join {
         let unknown: Vec<SocketAddr> = self.other_seeds(cx).filter(is_unknown).collect();
         let Some(&seed) = cx.lower.env.rng().pick(&unknown) else { return };
         // In each interval about one node of a small ring looks for another ring, and a tenth of the nodes of a large one. A
-        // join that is under way is not to be overtaken by the next, so it is not one for each fast batch.
+        // fast batch has a lower share, so that a new join does not replace one that is under way.
         let share = if is_fast { SEED_SHARE_MIN } else { f64::max(SEED_SHARE_MIN, 1.0 / (known + 1) as f64) };
         if (known == 0 || !is_fast) && cx.lower.env.rng().chance(share) {
             self.probe_ring(cx, seed);
@@ -295,8 +295,8 @@ impl Join {
         self.lost.deadline()
     }
 
-    /// Inserts a node that spoke to this node where there is room. Where another would have to go, the round trip of the
-    /// connection decides whether it is worth a probe (P-12); that is known now, or soon.
+    /// Inserts the sender of a message where there is room. Where it would replace another node, the round trip of the
+    /// connection decides whether it is worth a probe (P-12). That is known now, or soon.
     fn insert(&mut self, cx: &mut Cx<'_, '_>, state: &StateReceived<'_>) -> bool {
         if !cx.insert(state.from, None) {
             return false;
@@ -319,7 +319,8 @@ impl Join {
         self.progress.is_complete() && cx.lower.prober.leaf_pending() == 0
     }
 
-    /// PA-27: active as soon as the nearest leaf of each side knows this node, and nobody nearer is still to be probed.
+    /// PA-27: active as soon as the nearest leaf of each side knows this node, and no nearer node is still to be
+    /// probed.
     fn advance_announcing(&mut self, cx: &mut Cx<'_, '_>, is_due: bool) {
         if cx.tables().leaf_set().is_empty() {
             return self.give_up_seed(cx);
@@ -346,7 +347,7 @@ impl Join {
         let invitation = self.progress.take_invitation();
         let next = self.next_seed % count.max(1);
         let Some(seed) = invitation.or_else(|| self.other_seeds(cx).nth(next)) else {
-            // The node that was named is gone again. A timer that stays due would let the driver spin.
+            // The named node is gone again. A timer that stays due would make the driver spin.
             return self.progress.back_off(cx.now.mono, cx.lower.env.rng());
         };
         self.next_seed = self.next_seed.wrapping_add(usize::from(invitation.is_none()));
@@ -364,8 +365,8 @@ impl Join {
         send_join(cx, id, through);
     }
 
-    /// No node let this one in this time. A node that is itself among the seeds bootstraps the ring once all others were
-    /// tried.
+    /// Ends a try: no node accepted this one. A node that is itself among the seeds bootstraps the ring once all others
+    /// were tried.
     fn give_up_seed(&mut self, cx: &mut Cx<'_, '_>) {
         let (now, tries) = (cx.now.mono, self.progress.tries());
         cx.out.event(Event::JoinFailed { tries });
@@ -392,7 +393,7 @@ impl Join {
         cx.config().await_members && !self.named.is_empty() && self.named.iter().all(|(id, _)| own < *id)
     }
 
-    /// A node that announces itself has found a ring: while this one has not, it tries that node next.
+    /// Handles an announcement before this node has joined: the sender is in a ring, so this node tries it next.
     fn on_invitation(&mut self, cx: &mut Cx<'_, '_>, addr: SocketAddr) {
         if matches!(self.progress.stage(), Stage::Waiting | Stage::Seeking) {
             self.progress.invite(addr);
@@ -424,7 +425,7 @@ impl Join {
 
     fn activate(&mut self, cx: &mut Cx<'_, '_>) {
         self.progress.activate();
-        // Some of the nodes that were named may not have found their way in.
+        // Some of the named nodes may not have joined.
         for (id, addr) in core::mem::take(&mut self.named) {
             cx.consider(&[Contact { id, addr, generation: Generation(0) }], Interest::EmptySlot);
         }
@@ -448,7 +449,7 @@ impl Join {
     }
 }
 
-/// A connection shows how near a node is that has no entry.
+/// Probes a node without entry, if the round trip of its connection makes it useful.
 fn consider_nearer(cx: &mut Cx<'_, '_>, contact: Contact, rtt: Duration) {
     if cx.tables().peer(contact.id).is_none() {
         cx.lower.tables.remember_distance(cx.now.mono, contact.id, rtt);

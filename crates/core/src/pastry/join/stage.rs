@@ -6,10 +6,11 @@
 //!    └───────────┴─────────────┘  no node let this one in: again after a pause (PA-18)
 //! ```
 //!
-//! *Seeking*: the join message is under way; every node on it sends state. It ends as soon as every hop has reported and
-//! every candidate for the leaf set has answered or not; twice the network timeout after the last hop's report is only
-//! the upper bound (P-35, PA-17). *Announcing*: this node announced itself to all nodes it knows; it ends as soon as the
-//! nearest leaf of each side knows this node (PA-27). Until *Active* messages are forwarded, but not delivered (PA-19).
+//! *Seeking*: the join message is under way, and every node on its path sends state. The stage ends once every hop has
+//! reported and every probe of a leaf candidate is decided. Its upper bound is twice the network timeout after the last
+//! hop's report (P-35, PA-17). *Announcing*: this node announced itself to all nodes it knows. The stage ends once the
+//! nearest leaf of each side knows this node (PA-27). Until it is *Active*, the node forwards messages but does not
+//! deliver them (PA-19).
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -20,13 +21,13 @@ use crate::time::Instant;
 
 /// The longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The shortest.
+/// The shortest pause.
 const PAUSE_LEAST: Duration = Duration::from_secs(2);
 
-/// For how many rounds the bootstrap of a ring is left to another node.
+/// For how many rounds this node lets another one bootstrap the ring.
 const YIELDED_MAX: u32 = 3;
 
-/// How far the node has come.
+/// The stage of a join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Waiting,
@@ -35,13 +36,13 @@ pub(super) enum Stage {
     Active,
 }
 
-/// How far the join of one node has come.
+/// The progress of one join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
     stage: Stage,
-    /// The join message under way; of an active node, one by which it looks for a lost part of the ring (PA-42).
+    /// The join message under way; for an active node, one that searches a lost part of the ring (PA-42).
     message: Option<MessageId>,
-    /// Through whom.
+    /// The address it was sent through.
     through: Option<SocketAddr>,
     /// One bit for each hop that reported.
     reported: u128,
@@ -50,14 +51,14 @@ pub(super) struct Progress {
     tries: u32,
     /// How many pauses there were since the backoff was reset.
     pauses: u32,
-    /// A node of a ring that announced itself: the next one to join through.
+    /// A node of a ring that announced itself: the next to join through.
     invitation: Option<SocketAddr>,
-    /// Whether the last try was through such a node. The next one is not: a node that keeps announcing itself shuts
-    /// nobody out.
+    /// Whether the last try was through such a node. The next one is not, so that a node that announces itself again
+    /// and again does not block the seeds.
     by_invitation: bool,
-    /// Whether a node that takes precedence in bootstrapping has not joined either, in this round.
+    /// Whether a node with precedence in bootstrapping has not joined either, in this round.
     yields: bool,
-    /// For how many rounds the bootstrap was left to another.
+    /// For how many rounds the bootstrap was left to another node.
     yielded: u32,
 }
 
@@ -79,7 +80,7 @@ impl Progress {
         }
     }
 
-    /// The same try is no more; what was learnt by it is kept.
+    /// A new try with the knowledge of the last one.
     fn afresh(&self) -> Self {
         let &Self { tries, pauses, invitation, by_invitation, yields, yielded, .. } = self;
         Self { tries, pauses, invitation, by_invitation, yields, yielded, ..Self::new() }
@@ -90,7 +91,7 @@ impl Progress {
         *self = Self { due: Some(at), ..self.afresh() };
     }
 
-    /// Tries again after a pause that doubles from one to the next, give or take a quarter.
+    /// Tries again after a pause. The pause doubles each time, give or take a quarter.
     pub(super) fn back_off(&mut self, now: Instant, rng: &mut Rng) {
         let pause = PAUSE_LEAST.saturating_mul(1 << self.pauses.min(10)).min(PAUSE_MAX);
         let least = pause - pause / 4;
@@ -99,7 +100,7 @@ impl Progress {
         self.wait_until(now + least + rng.duration_below(pause / 2));
     }
 
-    /// Begins the pauses anew: a new node was named, or a node is there that has not joined itself.
+    /// Resets the pauses: a new node was named, or a node answered that has not joined itself.
     pub(super) fn reset_backoff(&mut self) {
         self.pauses = 0;
     }
@@ -121,19 +122,19 @@ impl Progress {
         invitation
     }
 
-    /// A node that takes precedence has not joined either: it bootstraps the ring.
+    /// Leaves the bootstrap to a node with precedence that has not joined either.
     pub(super) fn defer_bootstrap(&mut self) {
         self.yields = true;
     }
 
-    /// Whether another node is to bootstrap the ring. That is waited for a few rounds, no more: perhaps it never does.
+    /// Whether another node is to bootstrap the ring. This node waits a few rounds for that, and no more.
     pub(super) fn defers_bootstrap(&mut self) -> bool {
         let leaves = self.yields && self.yielded < YIELDED_MAX;
         self.yielded += u32::from(leaves);
         leaves
     }
 
-    /// The join message goes out.
+    /// Notes that the join message was sent.
     pub(super) fn seek(&mut self, message: MessageId, through: SocketAddr, due: Instant) {
         let tries = self.tries + u32::from(!self.by_invitation);
         *self = Self {
@@ -146,14 +147,14 @@ impl Progress {
         };
     }
 
-    /// An active node sends a join message to find nodes that it does not know.
+    /// Notes that an active node sent a join message to find unknown nodes.
     pub(super) fn probe_ring(&mut self, message: MessageId, through: SocketAddr) {
         self.message = Some(message);
         self.through = Some(through);
     }
 
-    /// Notes the report of a hop; whether it belongs to the message under way. From the last hop's on, stragglers have
-    /// until `stragglers_due`.
+    /// Notes the report of a hop. Returns whether it belongs to the message under way. After the last hop's report, the
+    /// others have until `stragglers_due`.
     pub(super) fn report(
         &mut self,
         message: MessageId,
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_doubles_up_to_a_minute() {
+    fn the_backoff_doubles_up_to_a_minute() {
         let mut rng = Rng::from_number(1, 0);
         let mut join = Progress::new();
         let mut pauses = Vec::new();

@@ -1,7 +1,7 @@
 //! Repair: keeps the tables filled and current (P-10, P-11, P-15, P-19, PA-15, PA-34a).
 //!
-//! When a node is removed, others are asked for nodes in its place. Periodic work probes the nearest leaves and all known
-//! nodes. After a join the second stage asks a bounded number of nodes for nearer ones.
+//! When a node is removed, this node requests replacements from others. Periodic work probes the nearest leaves and all
+//! known nodes. After a join the second stage requests nearer nodes from a bounded number of nodes.
 
 mod plan;
 
@@ -20,7 +20,8 @@ use plan::{Plan, Requests, Why};
 /// How long the repair of the neighbourhood set waits for further losses.
 const NEIGHBOURHOOD_PAUSE: Duration = Duration::from_secs(10);
 
-/// How many nodes of each row the second stage of a join asks, and how many of the neighbourhood set (PA-15a).
+/// How many nodes of each row get a request in the second stage of a join, and how many of the neighbourhood set
+/// (PA-15a).
 const IMPROVE_PER_ROW: usize = 2;
 const IMPROVE_NEIGHBOURS: usize = 2;
 
@@ -36,9 +37,9 @@ pub(super) struct Repair {
 }
 
 impl Repair {
-    /// The node is active: periodic work begins, and the second stage of the join (PA-15).
+    /// Begins periodic work and the second stage of the join, once the node is active (PA-15).
     pub(super) fn start(&mut self, cx: &mut Cx<'_, '_>) {
-        // Nodes that join together do not probe together.
+        // Nodes that join together draw different offsets.
         let (leaf, table) = (cx.config().leaf_interval, cx.config().table_interval);
         // Nodes that joined at the same time learn of each other from their common neighbours, a moment later.
         let leaf = leaf.min(cx.config().network_timeout);
@@ -49,7 +50,7 @@ impl Repair {
         self.plan.improve(cx.tables().nearest_of_rows(IMPROVE_PER_ROW, IMPROVE_NEIGHBOURS));
     }
 
-    /// A node was removed: what it held is to be filled again.
+    /// Schedules the repair of the tables that a removed node was in.
     pub(super) fn on_removed(&mut self, cx: &mut Cx<'_, '_>, removed: &Removed) {
         let now = cx.now.mono;
         for (side, _) in SIDES.into_iter().zip(removed.sides).filter(|(_, was_there)| *was_there) {
@@ -63,8 +64,8 @@ impl Repair {
         }
     }
 
-    /// The nearest leaf of a side has not answered for seconds: the other leaves probe it too. Only its two neighbours tell
-    /// them, and not at once, so that a failure is no storm and a slow node is not overloaded by probes.
+    /// Reports a nearest leaf that has not answered for seconds, so that the other leaves probe it too. Only its two
+    /// neighbours report it, and not at once. So a failure causes no storm, and probes do not overload a slow node.
     pub(super) fn on_still_away(&mut self, cx: &mut Cx<'_, '_>, id: Id) {
         let leaf_set = cx.tables().leaf_set();
         let is_nearest = SIDES.iter().any(|&side| leaf_set.nearest(side) == Some(id));
@@ -77,7 +78,7 @@ impl Repair {
         }
     }
 
-    /// State came that was requested.
+    /// Handles requested state.
     pub(super) fn on_state(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -109,7 +110,8 @@ impl Repair {
         }
     }
 
-    /// A node answered a probe: if it is next to this one and its leaf set has changed, that is asked for.
+    /// Handles an answered probe. If the node is a nearest leaf and its leaf set has changed, this node requests the
+    /// leaf set.
     pub(super) fn on_probe_answered(&mut self, cx: &mut Cx<'_, '_>, id: Id, leaf_set_version: u32) {
         let checked = cx.tables().peer(id).and_then(|peer| peer.leaf_set_checked);
         let is_nearest = SIDES.iter().any(|&side| cx.tables().leaf_set().nearest(side) == Some(id));
@@ -118,12 +120,12 @@ impl Repair {
         }
     }
 
-    /// This process was paused: the leaves are probed now, and hear of this node.
+    /// Handles the end of a pause: probes the leaves and announces this node to them.
     pub(super) fn on_resume(&mut self, now: Instant) {
         self.leaf_due = self.leaf_due.map(|at| at.min(now));
     }
 
-    /// Ends requests that were not answered, requests what is missing, and does the periodic work.
+    /// Ends requests that timed out, sends due repairs, and does the periodic work.
     pub(super) fn run_due(&mut self, cx: &mut Cx<'_, '_>) {
         while let Some(request) = self.requests.expired(cx.now.mono) {
             cx.suspect(request.to);
@@ -149,7 +151,7 @@ impl Repair {
         }
     }
 
-    /// Whether nearer nodes are being looked for.
+    /// Whether the search for nearer nodes is under way.
     pub(super) fn is_improving(&self) -> bool {
         self.plan.is_improving()
     }
@@ -164,7 +166,7 @@ impl Repair {
         [self.requests.deadline(), self.plan.deadline(), self.leaf_due, self.table_due]
     }
 
-    /// Sends a request for state, unless the same is under way.
+    /// Sends a request for state, unless the same one is under way.
     fn request(&mut self, cx: &mut Cx<'_, '_>, to: Id, why: Why, wanted: Wanted) -> bool {
         if self.requests.contains(to, why) {
             return false;
@@ -175,7 +177,7 @@ impl Repair {
         cx.send_to(to, &Message::StateRequest { token, wanted })
     }
 
-    /// A request was answered, or will not be: its repair continues once the candidates have had their time.
+    /// Ends a request, answered or not. Its repair continues once the candidates were probed.
     fn request_ended(&mut self, cx: &Cx<'_, '_>, why: Why) {
         let soon = cx.now.mono + cx.config().network_timeout / 2;
         match why {
@@ -215,8 +217,8 @@ impl Repair {
         }
     }
 
-    /// Measures all known nodes anew (N-14), and asks one node of each row for nearer ones. With `members` the round-trip
-    /// times come by themselves, also of nodes that are nearer.
+    /// Probes all known nodes again (N-14), and requests nearer nodes from one node of each row. With `members` the
+    /// round-trip times arrive without probes, also of nearer nodes.
     fn maintain_table(&mut self, cx: &mut Cx<'_, '_>) {
         cx.lower.tables.forget_old_distances(cx.now.mono);
         if cx.config().liveness == Liveness::Members {
@@ -257,7 +259,7 @@ fn probe_unwatched(cx: &mut Cx<'_, '_>, which: impl Fn(&LeafSet, Id) -> bool) {
     chosen.into_iter().for_each(|id| cx.probe(id));
 }
 
-/// A leaf whose leaf set should have this node, but has not, does not know it any more.
+/// Announces this node to a leaf whose leaf set should have it but does not.
 fn check_own_entry(cx: &mut Cx<'_, '_>, leaf: Id, theirs: &[Contact]) {
     let own = cx.own().id;
     let mut seen = LeafSet::new(leaf, cx.config().side_max());
@@ -278,7 +280,7 @@ fn is_complete(cx: &Cx<'_, '_>, theirs: &[Contact]) -> bool {
     })
 }
 
-/// Whether periodic work is due. Being late does not make it happen twice.
+/// Whether periodic work is due. A late timer does not make it run twice.
 fn is_due(at: &mut Option<Instant>, now: Instant, period: Duration) -> bool {
     if at.is_none_or(|at| at > now) {
         return false;

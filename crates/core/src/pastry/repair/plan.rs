@@ -1,4 +1,4 @@
-//! The plan of repairs: requests under way, and what is still to be requested.
+//! The plan of repairs: requests under way, and those still to send.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,19 +8,19 @@ use crate::pastry::tables::{Position, RoutingTable};
 use crate::ring::Side;
 use crate::time::Instant;
 
-/// How often one trigger may make us ask for leaf sets on one side.
+/// How many rounds of requests one trigger may cause on one side of the leaf set.
 const LEAF_ROUNDS_MAX: u8 = 6;
-/// How many nodes are asked for one cell at a time (PA-40).
+/// How many nodes get a request for one cell at a time (PA-40).
 const CELL_PARALLEL: usize = 3;
-/// The most cells under repair; of more the periodic improvement takes care.
+/// The most cells under repair; the periodic improvement covers the others.
 const CELLS_MAX: usize = 64;
 
-/// Why state was asked for.
+/// The reason of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// A side of the leaf set lost a node (P-15).
     LeafSet(Side),
-    /// A leaf's leaf set has another version than we saw.
+    /// A leaf's leaf set has another version than this node saw.
     LeafCheck,
     /// A cell of the routing table lost its node (P-10).
     Cell(Position),
@@ -45,7 +45,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Notes a request; its token is made of `random` bits, so that only the node asked knows it.
+    /// Notes a request. Its token has `random` bits, so that only the receiver knows it.
     pub(super) fn insert(&mut self, random: u32, to: Id, why: Why, due: Instant) -> u32 {
         let is_taken = |token: u32| self.list.iter().any(|(other, _)| *other == token);
         let token = (0..=u32::MAX).map(|n| random.wrapping_add(n)).find(|token| !is_taken(*token));
@@ -86,7 +86,7 @@ struct SideRepair {
     asked: Option<Id>,
 }
 
-/// The repair of one cell: the nodes behind `asked_up_to` in the table have not been asked.
+/// The repair of one cell: the nodes after `asked_up_to` in the table have not got a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CellRepair {
     at: Position,
@@ -95,24 +95,24 @@ struct CellRepair {
     due: Instant,
 }
 
-/// What is still to be asked.
+/// The requests still to send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     sides: [SideRepair; 2],
     cells: Vec<CellRepair>,
     neighbourhood: Option<Instant>,
-    /// Nodes to ask for the rows in which they and we are.
+    /// Nodes to get a request for the rows that they share with this node.
     improve: Vec<Id>,
     improving: usize,
 }
 
 impl Plan {
-    /// A side lost a node.
+    /// Notes that a side lost a node.
     pub(super) fn lost_leaf(&mut self, side: Side, now: Instant) {
         self.sides[side as usize] = SideRepair { due: Some(now), rounds: 0, asked: None };
     }
 
-    /// Whether a side is to be asked about now: whom, if not the node asked last.
+    /// The node to get a request about a side now, unless it was the last one.
     pub(super) fn leaf_due(&mut self, side: Side, furthest: Option<Id>, now: Instant) -> Option<Id> {
         let repair = &mut self.sides[side as usize];
         if repair.due? > now {
@@ -127,20 +127,20 @@ impl Plan {
         furthest
     }
 
-    /// A side was answered about, or not: look again at `at`, when what was learnt has been tried.
+    /// Schedules the next look at a side, when the candidates of the last request were probed.
     pub(super) fn leaf_again(&mut self, side: Side, at: Instant) {
         self.sides[side as usize].due = Some(at);
     }
 
-    /// A cell lost its node.
+    /// Notes that a cell lost its node.
     pub(super) fn lost_cell(&mut self, at: Position, now: Instant) {
         if self.cells.len() < CELLS_MAX && self.cells.iter().all(|repair| repair.at != at) {
             self.cells.push(CellRepair { at, asked_up_to: None, waiting: 0, due: now });
         }
     }
 
-    /// The next nodes to ask for a cell that is still empty: others of its row, then of the next rows, to the end of the
-    /// table (P-10, P-11).
+    /// The next nodes to get a request for a cell that is still empty: others of its row, then of the next rows, to the
+    /// end of the table (P-10, P-11).
     pub(super) fn cell_due(
         &mut self,
         table: &RoutingTable,
@@ -162,7 +162,7 @@ impl Plan {
                     repair.due = now + pause;
                     return Some((repair.at, next.into_iter().map(|(_, id)| id).collect()));
                 }
-                // Asked to the end: there may be no such node.
+                // All nodes got a request: there may be no such node.
                 None => {
                     self.cells.remove(index);
                 }
@@ -170,7 +170,7 @@ impl Plan {
         }
     }
 
-    /// An answer about a cell came, or none: once all are there, the next are asked at `at`.
+    /// Notes the end of a request about a cell, answered or not. Once all have ended, the next ones follow at `at`.
     pub(super) fn cell_answered(&mut self, position: Position, at: Instant) {
         if let Some(repair) = self.cells.iter_mut().find(|repair| repair.at == position) {
             repair.waiting = repair.waiting.saturating_sub(1);
@@ -180,7 +180,7 @@ impl Plan {
         }
     }
 
-    /// The neighbourhood set lost a node: it is repaired at `at`, together with what it loses until then.
+    /// Notes that the neighbourhood set lost a node. One repair at `at` covers all losses until then.
     pub(super) fn lost_neighbour(&mut self, at: Instant) {
         self.neighbourhood.get_or_insert(at);
     }
@@ -189,12 +189,12 @@ impl Plan {
         self.neighbourhood.take_if(|at| *at <= now).is_some()
     }
 
-    /// Asks these nodes for nearer ones, a few at a time.
+    /// Schedules requests to these nodes for nearer ones, a few at a time.
     pub(super) fn improve(&mut self, nodes: Vec<Id>) {
         self.improve = nodes;
     }
 
-    /// The next node to ask for nearer ones.
+    /// The next node to get a request for nearer ones.
     pub(super) fn next_to_improve(&mut self) -> Option<Id> {
         if self.improving >= CELL_PARALLEL {
             return None;
@@ -211,7 +211,7 @@ impl Plan {
         self.improving = self.improving.saturating_sub(1);
     }
 
-    /// Whether nearer nodes are being asked for.
+    /// Whether requests for nearer nodes are left.
     pub(super) fn is_improving(&self) -> bool {
         self.improving > 0 || !self.improve.is_empty()
     }
@@ -231,7 +231,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn p_11_then_the_rows_below_to_the_end() {
+    fn p_11_the_rows_below_are_asked_to_the_end() {
         let mut table = RoutingTable::new(Id::new(0x5000 << 112), Base::B4);
         let ids = ["10", "20", "30", "40", "51", "52", "508", "5001"];
         for digits in ids {

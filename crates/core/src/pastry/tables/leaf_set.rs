@@ -23,7 +23,7 @@ impl LeafSet {
         Self { own, side_max, clockwise: Vec::new(), counter_clockwise: Vec::new(), version: 0 }
     }
 
-    /// Puts a node on each side where it is among the nearest (P-14); whether anything changed.
+    /// Inserts a node on each side where it is among the nearest (P-14). Returns whether anything changed.
     pub fn insert(&mut self, id: Id) -> bool {
         let (own, side_max) = (self.own, self.side_max);
         let mut changed = false;
@@ -40,7 +40,7 @@ impl LeafSet {
         changed
     }
 
-    /// Takes a node out; whether it was there.
+    /// Removes a node. Returns whether it was there.
     pub fn remove(&mut self, id: Id) -> bool {
         let before = self.clockwise.len() + self.counter_clockwise.len();
         self.clockwise.retain(|&node| node != id);
@@ -66,7 +66,7 @@ impl LeafSet {
     #[must_use]
     pub fn covers(&self, key: Id) -> bool {
         let (Some(&last), Some(&first)) = (self.clockwise.last(), self.counter_clockwise.last()) else {
-            // Nobody else is known: all keys are ours.
+            // No other node is known: this node owns all keys.
             return true;
         };
         self.sides_meet(first, last) || key.is_between(first, last)
@@ -130,7 +130,7 @@ impl LeafSet {
         self.clockwise.iter().chain(only_behind).copied()
     }
 
-    /// Whether there is nobody.
+    /// Whether it has no node.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.clockwise.is_empty()
@@ -142,7 +142,7 @@ impl LeafSet {
         self.version
     }
 
-    /// In a small ring they do, since every node is on both sides; also in one too small to fill them.
+    /// The sides of a small ring meet, since every node is on both; also in a ring too small to fill them.
     fn sides_meet(&self, first: Id, last: Id) -> bool {
         self.own.clockwise_to(last) >= self.own.clockwise_to(first)
     }
@@ -164,7 +164,7 @@ impl LeafSet {
     }
 }
 
-/// How far it is from `own` to `id` in the direction of `side`.
+/// The distance from `own` to `id` in the direction of `side`.
 fn offset(own: Id, side: Side, id: Id) -> u128 {
     match side {
         Side::Clockwise => own.clockwise_to(id),

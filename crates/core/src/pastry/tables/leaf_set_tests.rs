@@ -28,7 +28,7 @@ fn p_13_each_side_has_the_nearest_in_its_direction() {
 }
 
 #[test]
-fn p_14_a_node_is_put_in_order_and_the_furthest_gives_way() {
+fn p_14_a_node_is_inserted_in_order_and_the_furthest_is_removed() {
     let mut leaf_set = filled(100, 3, &[110, 130, 150, 90, 80, 70]);
     assert!(leaf_set.insert(id(120)), "in the middle");
     assert_eq!(numbers(leaf_set.side(Side::Clockwise)), [110, 120, 130]);
@@ -56,7 +56,7 @@ fn a_node_of_a_small_ring_is_on_both_sides() {
 }
 
 #[test]
-fn only_what_lies_between_the_extremes_is_covered() {
+fn only_keys_between_the_extremes_are_covered() {
     let leaf_set = filled(100, 2, &[110, 120, 90, 80, 1000, 2000]);
     for (key, inside) in [(80, true), (79, false), (100, true), (120, true), (121, false), (1 << 127, false)]
     {

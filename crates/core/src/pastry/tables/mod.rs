@@ -1,7 +1,7 @@
-//! The tables of a node: who is in them, who is not to be used for now, and who was removed lately.
+//! The tables of a node: their entries, the nodes to avoid for now, and the recently removed nodes.
 //!
-//! This part knows nobody above it. It decides by ids and measured round-trip times who gets a place (P-12, P-14, P-18),
-//! and where a message goes next (`next_hop.rs`). Changes that concern others are return values.
+//! This part does not call the parts above it. It decides by ids and measured round-trip times which node gets an entry
+//! (P-12, P-14, P-18), and where a message goes next (`next_hop.rs`). It reports changes as return values.
 
 mod leaf_set;
 mod neighbourhood;
@@ -46,7 +46,7 @@ const ACK_TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// The acknowledgement timeout of a node that was never measured (PD-3).
 const ACK_TIMEOUT_UNMEASURED: Duration = Duration::from_millis(500);
 
-/// How much a node must promise to be probed.
+/// How useful a node must be to get a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
     /// It fits into the leaf set or an empty slot.
@@ -55,14 +55,14 @@ pub(super) enum Interest {
     Nearer,
 }
 
-/// What an insertion did.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inserted {
     /// Whether it is new in the leaf set.
     pub(super) new_leaf: bool,
     /// Whether it has an entry, and its distance was never measured.
     pub(super) unmeasured: bool,
-    /// Whether messages went around it until now.
+    /// Whether messages avoided it until now.
     pub(super) recovered: bool,
 }
 
@@ -108,7 +108,7 @@ impl Tables {
         }
     }
 
-    /// Inserts a node that spoke to this node, or answered after `sample`, into every table where it belongs.
+    /// Inserts the sender of a message, or a node that answered after `sample`, into every table where it belongs.
     pub(super) fn insert(
         &mut self,
         now: Instant,
@@ -150,8 +150,9 @@ impl Tables {
         Ok(Inserted { new_leaf, unmeasured: has_entry && score == Score::UNKNOWN, recovered })
     }
 
-    /// Removes a node from all tables. Known nodes that fit its cell take that at once; those that fit the leaf set are
-    /// named, to be probed. A side of the leaf set is never left empty: every key that way would count as our own.
+    /// Removes a node from all tables. A known node that fits its cell takes the cell at once. Those that fit the leaf
+    /// set are returned, to be probed. A side of the leaf set is never left empty: this node would own every key on
+    /// that side.
     pub(super) fn remove(&mut self, now: Instant, id: Id) -> Option<Removed> {
         let contact = self.peers.remove(id)?.contact;
         self.mark_removed(now, &contact);
@@ -169,28 +170,28 @@ impl Tables {
         Some(Removed { contact, sides, candidates, empty_cell, was_neighbour })
     }
 
-    /// Ignores for a while what others say of a node that does not answer.
+    /// Ignores for a while what others claim about a node that does not answer.
     pub(super) fn mark_removed(&mut self, now: Instant, contact: &Contact) {
         self.proximity.remove(contact.id);
         self.removed.insert(contact, now);
     }
 
-    /// Believes again what others say of a node.
+    /// Ends that: contacts that others name count again.
     pub(super) fn unmark_removed(&mut self, id: Id) {
         self.removed.remove(id);
     }
 
-    /// Defers messages for a node until it is known whether it lives; whether that is new.
+    /// Defers messages for a node until a probe decides whether it is alive. Returns whether that is new.
     pub(super) fn suspect(&mut self, id: Id) -> bool {
         self.peers.suspect(id)
     }
 
-    /// Moves messages for a node to the next closest one, but keeps its entries (PD-4); whether that is new.
+    /// Moves messages for a node to the next closest one, but keeps its entries (PD-4). Returns whether that is new.
     pub(super) fn set_away(&mut self, id: Id) -> bool {
         self.peers.set_away(id)
     }
 
-    /// Uses a node again; whether messages went around it until now.
+    /// Clears the suspicion of a node. Returns whether messages avoided it until now.
     pub(super) fn clear_suspicion(&mut self, id: Id) -> bool {
         self.peers.clear(id)
     }
@@ -202,14 +203,14 @@ impl Tables {
         }
     }
 
-    /// A node did not acknowledge in time: its timeout grows until the next sample.
+    /// Backs off: a node did not acknowledge in time, so its timeout grows until the next sample.
     pub(super) fn back_off(&mut self, id: Id) {
         if let Some(peer) = self.peers.get_mut(id) {
             peer.rtt.back_off();
         }
     }
 
-    /// Keeps a round-trip time of a node that has no entry.
+    /// Caches a round-trip time of a node that has no entry.
     pub(super) fn remember_distance(&mut self, now: Instant, id: Id, rtt: Duration) {
         let mut estimate = Rtt::default();
         estimate.add(rtt);
@@ -268,18 +269,18 @@ impl Tables {
         self.peers.away()
     }
 
-    /// Whether messages go around a node.
+    /// Whether messages avoid a node.
     pub(super) fn is_avoided(&self, id: Id) -> bool {
         self.peers.suspected().contains(&id) || self.peers.away().contains(&id)
     }
 
-    /// How long a node may take to acknowledge or answer (PD-3).
+    /// The acknowledgement timeout of a node (PD-3).
     pub(super) fn ack_timeout(&self, id: Id) -> Duration {
         let measured = self.peers.get(id).and_then(|peer| peer.rtt.timeout());
         measured.unwrap_or(ACK_TIMEOUT_UNMEASURED).min(ACK_TIMEOUT_MAX).max(self.ack_timeout_min)
     }
 
-    /// Where a message to `key` goes next.
+    /// The next step of a message to `key`.
     pub(super) fn next_hop(&self, key: Id, tried: &[Id], absent: Option<Id>) -> Step {
         self.decider().decide(key, self.avoid(tried, absent))
     }
@@ -295,7 +296,7 @@ impl Tables {
         self.decider().decide_randomly(key, self.avoid(tried, absent), rng)
     }
 
-    /// Whether a node that others named is worth a probe (P-32). `estimate` is how far it may be.
+    /// Whether a contact that others named is worth a probe (P-32). `estimate` is its estimated distance.
     pub(super) fn is_useful(
         &self,
         now: Instant,
@@ -317,7 +318,7 @@ impl Tables {
         if interest == Interest::EmptySlot {
             return false;
         }
-        // P-32: the cache is looked at before anybody is probed.
+        // P-32: the cache is read before any node is probed.
         let score = self.proximity.score(contact.id, now).or(estimate);
         score.is_none_or(|score| score < self.score(cell.id) || self.neighbourhood.would_take(score))
     }
@@ -330,7 +331,7 @@ impl Tables {
         }
     }
 
-    /// The nearest nodes of each row, and of the neighbourhood set: those whose tables are like this node's should be.
+    /// The nearest nodes of each row, and of the neighbourhood set: their tables resemble this node's.
     pub(super) fn nearest_of_rows(&self, per_row: usize, neighbours: usize) -> Vec<Id> {
         let mut nearest: Vec<Id> = self.neighbourhood.members().take(neighbours).collect();
         let rows = self.routing_table.cells().last().map_or(0, |cell| cell.at.row + 1);
@@ -345,7 +346,7 @@ impl Tables {
         nearest
     }
 
-    /// How far a node with an entry is.
+    /// The distance of a node with an entry.
     pub(super) fn distance(&self, id: Id) -> Option<Score> {
         Some(self.score(id)).filter(|score| *score != Score::UNKNOWN)
     }
@@ -363,7 +364,7 @@ impl Tables {
         rows & u128::MAX << last.min(row.into())
     }
 
-    /// The parts of the tables that somebody wants.
+    /// The requested parts of the tables.
     pub(super) fn part(&self, wanted: &Wanted) -> TablesSent {
         let contact = |id: Id| self.contact(id);
         let mut sent = TablesSent::default();
@@ -405,7 +406,8 @@ impl Tables {
         rtt.score()
     }
 
-    /// Gives a node its cell if that is empty, or holds one that is further away (P-12); the node that was replaced.
+    /// Inserts a node into its cell if that is empty or has a node that is further away (P-12). Returns the node that
+    /// was replaced.
     fn insert_in_table(&mut self, now: Instant, id: Id, score: Score) -> Option<Id> {
         let Some(&cell) = self.routing_table.position(id).and_then(|at| self.routing_table.cell(at)) else {
             self.routing_table.insert(id);
@@ -415,8 +417,8 @@ impl Tables {
             return None;
         }
         let holder = self.score(cell.id);
-        // PA-30: while the table is being filled any nearer node is taken; later a clearly nearer one, or any nearer one
-        // if the entry has been the same for a minute.
+        // PA-30: while the table is being filled, any nearer node is taken. Later a clearly nearer one is taken, or any
+        // nearer one if the entry is a minute old.
         let settled = cell.replaced.is_none_or(|at| now.since(at) >= ENTRY_KEPT);
         let better = score < holder && (self.is_filling || settled || score.is_clearly_better_than(holder));
         if better { self.routing_table.replace(id, now) } else { None }
@@ -428,7 +430,8 @@ impl Tables {
         known.filter(|contact| self.leaf_set.would_take(contact.id)).collect()
     }
 
-    /// Empties the cell of a node, or gives it to the nearest known node that fits; the cell if it is empty now.
+    /// Empties the cell of a node, or gives it to the nearest known node that fits. Returns the cell if it is empty
+    /// now.
     fn vacate_cell(&mut self, id: Id) -> Option<Position> {
         let at = self.routing_table.remove(id)?;
         let fits = self.peers.iter().filter(|peer| self.routing_table.position(peer.contact.id) == Some(at));

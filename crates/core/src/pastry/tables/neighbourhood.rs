@@ -19,8 +19,8 @@ impl Neighbourhood {
         Self { nodes: Vec::new(), nodes_max, version: 0 }
     }
 
-    /// Gives a node its place by its score, if it is among the lowest (P-18); who lost its place, if somebody did. A
-    /// node already there moves.
+    /// Inserts a node by its score, if it is among the lowest (P-18). Returns the node that lost its entry, if one did.
+    /// A node already there moves.
     pub fn insert(&mut self, id: Id, score: Score) -> Option<Id> {
         let was_there = self.nodes.iter().position(|(_, node)| *node == id);
         if let Some(at) = was_there {
@@ -34,12 +34,12 @@ impl Neighbourhood {
             return None;
         }
         self.nodes.insert(at, (score, id));
-        // Only who is in the set is visible, not at what score.
+        // Only the members of the set are visible, not their scores.
         self.version += u32::from(was_there.is_none());
         if self.nodes.len() > self.nodes_max { self.nodes.pop().map(|(_, id)| id) } else { None }
     }
 
-    /// Takes a node out; whether it was there.
+    /// Removes a node. Returns whether it was there.
     pub fn remove(&mut self, id: Id) -> bool {
         let before = self.nodes.len();
         self.nodes.retain(|(_, node)| *node != id);
@@ -48,13 +48,13 @@ impl Neighbourhood {
         changed
     }
 
-    /// Whether a node with this score would get a place.
+    /// Whether a node with this score would get an entry.
     #[must_use]
     pub fn would_take(&self, score: Score) -> bool {
         self.nodes.len() < self.nodes_max || self.nodes.last().is_some_and(|(worst, _)| score < *worst)
     }
 
-    /// Whether the node has a place.
+    /// Whether the node has an entry.
     #[must_use]
     pub fn contains(&self, id: Id) -> bool {
         self.nodes.iter().any(|(_, node)| *node == id)
@@ -86,7 +86,7 @@ mod tests {
         for (id, score) in [(1, 10), (3, 30), (5, 50)] {
             assert_eq!(set.insert(Id::new(id), Score(score)), None);
         }
-        // One in the middle pushes out the last, not the one it displaces.
+        // A node in the middle pushes out the last one, not the one it displaces.
         assert_eq!(set.insert(Id::new(2), Score(20)), Some(Id::new(5)));
         assert_eq!(members(&set), [1, 2, 3]);
         assert_eq!(set.insert(Id::new(9), Score(31)), None);
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn p_17_a_node_has_one_place_and_moves_with_its_score() {
+    fn p_17_a_node_has_one_entry_and_moves_with_its_score() {
         let mut set = Neighbourhood::new(3);
         for (id, score) in [(1, 10), (2, 20), (3, 30)] {
             set.insert(Id::new(id), Score(score));
         }
         let version = set.version();
         set.insert(Id::new(1), Score(25));
-        assert_eq!((members(&set), set.version()), (vec![2, 1, 3], version), "nobody came or went");
+        assert_eq!((members(&set), set.version()), (vec![2, 1, 3], version), "no node came or went");
         assert!(set.remove(Id::new(2)) && !set.remove(Id::new(2)));
         assert_eq!(set.version(), version + 1);
     }

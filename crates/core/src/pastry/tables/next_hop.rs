@@ -6,7 +6,7 @@ use super::routing_table::{Position, RoutingTable};
 use crate::id::Id;
 use crate::rng::Rng;
 
-/// What to do with a message.
+/// The next step of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// This node is the closest there is (P-26).
@@ -18,7 +18,7 @@ pub enum Step {
         /// Whether that node is the closest there is, as far as the leaf set knows (P-22).
         last: bool,
     },
-    /// The node that is to deliver it, or every node on the way to it, is to be avoided.
+    /// The node that is to deliver it, or every node on the path to it, is to be avoided.
     Blocked {
         /// The node that it would go to.
         by: Id,
@@ -34,8 +34,8 @@ pub struct Avoid<'a> {
     pub away: &'a [Id],
     /// Nodes that certainly did not take this message.
     pub tried: &'a [Id],
-    /// The joiner, while its own join is routed (PA-21): it does not count at all, and neither do the nodes above. A join
-    /// may well end at the next best node, and two nodes that join side by side must not wait for each other.
+    /// The joiner, while its own join is routed (PA-21): it is ignored, and so are the nodes above. A join may end at
+    /// the next best node, and two adjacent joiners must not wait for each other.
     pub absent: Option<Id>,
 }
 
@@ -77,8 +77,8 @@ impl Decider<'_> {
         }
     }
 
-    /// A next step chosen at random among all that lead closer (PA-7a): the way of a retry, so that a node that
-    /// swallows messages is passed by.
+    /// A next step chosen at random among all that lead closer (PA-7a). A retry takes it, to avoid a node that drops
+    /// messages.
     pub(super) fn decide_randomly(&self, key: Id, avoid: Avoid<'_>, rng: &mut Rng) -> Step {
         if self.leaf_set.covers(key) {
             return self.within_leaf_set(key, avoid);
@@ -144,8 +144,8 @@ impl Decider<'_> {
         Position { row: row as u8, column: key.digit(base, row) }
     }
 
-    /// Every known node that a message may go to: one that shares more digits with the key than we do, or as many
-    /// and is numerically closer (N-3). By that each step makes progress and no two can undo each other.
+    /// Every known node that a message may go to. It shares more digits with the key than this node does, or as many
+    /// and is numerically closer (N-3). So each step makes progress, and no two steps can undo each other.
     fn closer(&self, key: Id, at: Position) -> impl Iterator<Item = Id> + '_ {
         let (own, base) = (self.own, self.routing_table.base());
         let rows = self.routing_table.from_row(at.row).iter().map(|cell| cell.id);

@@ -63,7 +63,7 @@ fn node() -> Node {
 #[test]
 fn p_20_a_suitable_node_is_found_or_it_is_delivered_here() {
     assert_eq!(node().decide(hex("9abc")), to("9"));
-    assert_eq!(Node::new(hex("5"), 2).decide(hex("9abc")), Step::Deliver, "nobody else is known");
+    assert_eq!(Node::new(hex("5"), 2).decide(hex("9abc")), Step::Deliver, "no other node is known");
 }
 
 #[test]
@@ -97,14 +97,14 @@ fn p_23_outside_it_goes_to_the_cell_of_the_next_digit() {
 }
 
 #[test]
-fn p_24_if_that_cell_is_empty_the_closest_of_the_row_that_is_closer_than_we_are() {
-    // Row 0 has 1, 9, d; the key begins with b, and 9 and d are both closer than we are.
+fn p_24_if_that_cell_is_empty_the_closest_node_of_the_row_that_is_closer() {
+    // Row 0 has 1, 9, d; the key begins with b, and 9 and d are both closer than this node.
     assert_eq!(node().decide(hex("b1")), to("d"), "the closest, not the first");
     assert_eq!(node().decide(hex("af")), to("9"));
 }
 
 #[test]
-fn p_25_then_of_the_rows_below() {
+fn p_25_then_the_closest_node_of_the_rows_below() {
     let node = Node::new(hex("5000"), 1)
         .knowing(&[hex("50001"), hex("4ffff")], &[hex("4"), hex("508"), hex("5006")]);
     // Row 1 has no node at all; rows 2 and 3 have one each, closer than we are.
@@ -112,7 +112,7 @@ fn p_25_then_of_the_rows_below() {
 }
 
 #[test]
-fn p_26_if_nobody_is_closer_it_is_delivered_here() {
+fn p_26_if_no_node_is_closer_it_is_delivered_here() {
     let node = Node::new(hex("50"), 1).knowing(&[], &[]);
     assert_eq!(node.decide(hex("51")), Step::Deliver);
 }
@@ -127,7 +127,7 @@ fn n_3_as_long_a_prefix_and_numerically_closer() {
 }
 
 #[test]
-fn what_is_avoided_is_passed_by_and_an_avoided_owner_blocks() {
+fn an_avoided_node_is_skipped_and_an_avoided_owner_blocks() {
     assert_eq!(node().avoiding(hex("d0"), &[hex("d")]), to("9"), "the next best");
     assert_eq!(node().avoiding(hex("511"), &[hex("51")]), Step::Blocked { by: Id::new(hex("51")) });
     let all = [
@@ -149,7 +149,7 @@ fn what_is_avoided_is_passed_by_and_an_avoided_owner_blocks() {
 }
 
 #[test]
-fn a_joiner_is_not_on_the_way_of_its_own_join() {
+fn a_joiner_is_not_on_the_path_of_its_own_join() {
     let joiner = Id::new(hex("51"));
     let avoid = Avoid { absent: Some(joiner), ..Avoid::default() };
     assert_eq!(node().tables().decide(joiner, avoid), Step::Deliver);
@@ -169,7 +169,7 @@ fn p_3_only_ids_decide() {
 }
 
 #[test]
-fn n_15_a_retry_goes_by_any_node_that_leads_closer() {
+fn n_15_a_retry_takes_any_node_that_leads_closer() {
     let mut rng = Rng::from_number(1, 0);
     let mut seen = BTreeMap::new();
     for _ in 0..400 {

@@ -1,7 +1,7 @@
 //! The peers: every node that has an entry in a table, and what is known of it.
 //!
-//! A node is inserted only after contact: it spoke to this node, or answered (PA-14). A node that others name is probed
-//! first. So a node that invents others fills nobody's tables.
+//! A node is inserted only after contact: it sent a message to this node, or answered a probe (PA-14). A contact that
+//! others name is probed first. So a peer that invents nodes cannot fill the tables.
 
 use super::rtt::Rtt;
 use crate::id::Id;
@@ -14,7 +14,7 @@ pub(in crate::pastry) struct Peer {
     pub(in crate::pastry) rtt: Rtt,
     /// Its tables as they were last seen; `None` of a node that never sent any (PA-25).
     pub(in crate::pastry) versions: Option<Versions>,
-    /// The version of its leaf set that held nobody missing in ours.
+    /// The version of its leaf set that had no node missing in ours.
     pub(in crate::pastry) leaf_set_checked: Option<u32>,
     /// Whether it knows this node: it welcomed an announcement, or announced itself.
     pub(in crate::pastry) knows_us: bool,
@@ -27,7 +27,7 @@ pub(in crate::pastry) struct Peer {
 /// The peers, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peers {
-    /// Apart from the rest, because every message looks somebody up.
+    /// In an array of its own, because every message looks up a node.
     ids: Vec<Id>,
     list: Vec<Peer>,
     /// Nodes that may have failed, by id: messages for them are deferred until a probe decides.
@@ -62,7 +62,7 @@ impl Peers {
                     is_member: false,
                 };
                 if self.list.len() == self.list.capacity() {
-                    // Tables grow slowly and there may be many nodes in one process: no doubling.
+                    // Tables grow slowly, and one process may have many nodes: no doubling.
                     self.list.reserve_exact(16);
                     self.ids.reserve_exact(16);
                 }
@@ -81,7 +81,7 @@ impl Peers {
         Some(self.list.remove(index))
     }
 
-    /// Suspects a peer; whether that is new. A node that is away stays away.
+    /// Suspects a peer. Returns whether that is new. A node that is away stays away.
     pub(super) fn suspect(&mut self, id: Id) -> bool {
         match (self.suspected.binary_search(&id), self.index(id)) {
             (Err(at), Ok(_)) if self.away.binary_search(&id).is_err() => {
@@ -92,7 +92,7 @@ impl Peers {
         }
     }
 
-    /// Takes a peer for away; whether that is new.
+    /// Marks a peer as away. Returns whether that is new.
     pub(super) fn set_away(&mut self, id: Id) -> bool {
         match (self.away.binary_search(&id), self.index(id)) {
             (Err(at), Ok(_)) => {
@@ -104,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// Uses a peer again; whether it was suspected or away.
+    /// Clears a peer. Returns whether it was suspected or away.
     pub(super) fn clear(&mut self, id: Id) -> bool {
         let lists = [&mut self.suspected, &mut self.away];
         lists.into_iter().fold(false, |was, list| {

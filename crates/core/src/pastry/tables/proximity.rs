@@ -1,4 +1,4 @@
-//! Proximity: how near nodes are in the network, by round-trip time (P-4 … P-7).
+//! Proximity: the distance of nodes in the network, by round-trip time (P-4 … P-7).
 //!
 //! It decides which node gets an entry in the tables, never where a message goes.
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::id::Id;
 use crate::time::{Instant, micros};
 
-/// How far away a node is, in microseconds there and back; less is better.
+/// The distance of a node: its round-trip time in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Score(pub u32);
@@ -22,7 +22,8 @@ impl Score {
         Self(u32::try_from(micros(sample)).unwrap_or(u32::MAX).clamp(1, u32::MAX - 1))
     }
 
-    /// How far a node probably is that is `further` from a node at this distance: as if the two ways met at a right angle.
+    /// The estimated distance of a node that is `further` from a node at this distance: as if the two paths met at a
+    /// right angle.
     pub(in crate::pastry) fn beyond(self, further: Self) -> Self {
         if self == Self::UNKNOWN || further == Self::UNKNOWN {
             return Self::UNKNOWN;
@@ -38,7 +39,7 @@ impl Score {
     }
 }
 
-/// Scores of nodes that were met, also of those that have no entry (P-6): a node heard of again is not measured again.
+/// Scores of contacted nodes, also of those that have no entry (P-6): a node that is named again is not measured again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ProximityCache {
     /// By id.

@@ -1,4 +1,4 @@
-//! Removed nodes: what a removal tells the other parts, and which nodes were removed lately.
+//! Removed nodes: the report of a removal to the other parts, and the recently removed nodes.
 
 use core::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::id::Id;
 use crate::pastry::contact::Contact;
 use crate::time::Instant;
 
-/// How long what others say of a removed node does not count.
+/// How long claims of others about a removed node are ignored.
 const REMOVED_KEPT: Duration = Duration::from_secs(60);
 /// The most removed nodes remembered. For one more the oldest is forgotten.
 const REMOVED_MAX: usize = 256;
 
-/// A node that was removed from the tables, and where it was.
+/// A node that was removed from the tables, and its former entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::pastry) struct Removed {
     pub(in crate::pastry) contact: Contact,
@@ -25,7 +25,7 @@ pub(in crate::pastry) struct Removed {
     pub(in crate::pastry) was_neighbour: bool,
 }
 
-/// Nodes that were removed lately: what others say of them does not count for a while.
+/// Recently removed nodes: claims of others about them are ignored for a while.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RecentlyRemoved {
     list: Vec<(Contact, Instant)>,

@@ -1,8 +1,8 @@
 //! The routing table: for each length of common prefix and each next digit, one node (P-8 … P-12).
 //!
-//! It has as many rows as an id has digits and as many columns as a digit has values, but a ring of a million nodes
-//! fills about 75 cells of 512. So only the filled cells are kept, in the order of row and column: a cell is found by
-//! bisection, and "this row and all below" is a slice.
+//! It has as many rows as an id has digits, and as many columns as a digit has values. But a ring of a million nodes
+//! fills about 75 cells of 512. So only the filled cells are stored, in order of row and column. A cell is found by
+//! binary search, and "this row and all below" is a slice.
 
 use crate::id::{Base, Id};
 use crate::time::Instant;
@@ -19,9 +19,9 @@ pub struct Position {
 /// A filled cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Where.
+    /// Its position.
     pub at: Position,
-    /// Who.
+    /// Its node.
     pub id: Id,
     /// When the node replaced another one; `None` if the cell was empty before.
     pub replaced: Option<Instant>,
@@ -43,7 +43,7 @@ impl RoutingTable {
         Self { own, base, cells: Vec::new(), version: 0 }
     }
 
-    /// Puts a node into its cell if that is empty; whether it was.
+    /// Inserts a node into its cell if that is empty. Returns whether it was.
     pub fn insert(&mut self, id: Id) -> bool {
         let Some(at) = self.position(id) else { return false };
         let Err(index) = self.index(at) else { return false };
@@ -52,7 +52,8 @@ impl RoutingTable {
         true
     }
 
-    /// Puts a node into its cell instead of whoever is there (P-12 has been decided by the caller); who was.
+    /// Inserts a node into its cell, whatever is there; the caller has decided P-12. Returns the node that was
+    /// replaced.
     pub fn replace(&mut self, id: Id, now: Instant) -> Option<Id> {
         let index = self.index(self.position(id)?).ok()?;
         self.version += 1;
@@ -61,7 +62,7 @@ impl RoutingTable {
         Some(core::mem::replace(&mut cell.id, id))
     }
 
-    /// Empties the cell of a node; where it was.
+    /// Empties the cell of a node. Returns its position.
     pub fn remove(&mut self, id: Id) -> Option<Position> {
         let index = self.index(self.position(id)?).ok()?;
         if self.cells[index].id != id {
@@ -71,7 +72,7 @@ impl RoutingTable {
         Some(self.cells.remove(index).at)
     }
 
-    /// Where a node belongs (P-9); `None` for the own id. The column of the own digit stays empty by that (PA-5).
+    /// The position of a node (P-9); `None` for the own id. So the column of the own digit stays empty (PA-5).
     #[must_use]
     pub fn position(&self, id: Id) -> Option<Position> {
         let row = self.own.common_prefix(id, self.base);

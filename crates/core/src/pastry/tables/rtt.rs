@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::proximity::Score;
 
-/// What the samples of one node's round-trip time say.
+/// The estimates from the samples of one node's round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
     /// For entries: follows a change within a few samples.
@@ -43,7 +43,7 @@ impl Rtt {
         }
     }
 
-    /// How near the node is.
+    /// The distance of the node.
     #[must_use]
     pub fn score(&self) -> Score {
         self.score

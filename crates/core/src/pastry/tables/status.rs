@@ -63,7 +63,7 @@ impl Tables {
         nodes.sort_unstable_by_key(|id| (key.distance(*id), id.clockwise_to(key)));
         let is_extreme = |id: &Id| SIDES.iter().any(|&side| self.leaf_set.furthest(side) == Some(*id));
         let chosen = &nodes[..count.min(nodes.len())];
-        // No node beyond an extreme is closer than the extreme: if that is not chosen, nobody unknown would be.
+        // No node beyond an extreme is closer than the extreme. If the extreme is not chosen, no unknown node would be.
         let reaches = self.leaf_set.knows_ring()
             || (self.leaf_set.covers(key) && chosen.len() == count && !chosen.iter().any(is_extreme));
         let contact = |id: &Id| if *id == self.own { Some(own) } else { self.contact(*id) };

@@ -1,4 +1,4 @@
-//! The contract, and PF-17: whatever comes over the wire is counted and changes nothing, or is a message.
+//! The contract, and PF-17: any bytes from the wire are a message, or are counted and change nothing.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -161,7 +161,7 @@ fn a_connection_without_a_greeting_is_refused() {
 }
 
 #[test]
-fn rows_cells_and_versions_that_cannot_be_do_no_harm() {
+fn impossible_rows_cells_and_versions_do_no_harm() {
     let mut rig = started();
     let stream = accept(&mut rig, 1);
     rig.stream(stream, StreamEvent::Data(&frame(&hello(5)))).unwrap();
@@ -194,7 +194,7 @@ fn a_frame_that_ends_early_is_refused() {
 }
 
 #[test]
-fn who_names_a_thousand_nodes_does_not_fill_our_tables() {
+fn a_peer_that_names_a_thousand_nodes_does_not_fill_the_tables() {
     let mut rig = started();
     let stream = accept(&mut rig, 1);
     rig.stream(stream, StreamEvent::Data(&frame(&hello(5)))).unwrap();
@@ -213,11 +213,11 @@ fn who_names_a_thousand_nodes_does_not_fill_our_tables() {
     assert!(rig.machine.counted().probes_dropped > 0, "more waited than may");
     rig.advance(600 * SECOND);
     let members: Vec<Id> = rig.machine.leaf_set().members().collect();
-    assert!(members.iter().all(|id| *id == contact(5).id), "nobody of them ever answered: {members:?}");
+    assert!(members.iter().all(|id| *id == contact(5).id), "none of them ever answered: {members:?}");
 }
 
 #[test]
-fn a_configuration_that_cannot_work_says_why() {
+fn an_invalid_configuration_is_refused_with_a_reason() {
     let cases = [
         (Config { leaf_set_max: 7, ..small() }, "route.leaf_set_max is 7"),
         (Config { network_timeout: Duration::ZERO, ..small() }, "route.network_timeout is zero"),

@@ -1,5 +1,5 @@
-//! A few nodes and a network between them, in virtual time: enough to see the protocol work, small enough to read. The
-//! simulator has the faults and the checkers; this has neither.
+//! A few nodes and a network between them, in virtual time: enough to see the protocol work, small enough to read.
+//! Faults and checkers are in the simulator.
 
 use core::cmp::Reverse;
 use core::time::Duration;
@@ -25,7 +25,7 @@ impl Application for Accepts {
     }
 }
 
-/// What is under way.
+/// Data under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Packet {
     Datagram { from: SocketAddr, bytes: Vec<u8> },
@@ -37,7 +37,7 @@ enum Packet {
     Closed { stream: StreamId, done: bool },
 }
 
-/// A node, its actions and what it told.
+/// A node, its actions and its events.
 pub(super) struct Member {
     pub(super) pastry: Pastry,
     queue: Queue<Pastry>,
@@ -62,9 +62,9 @@ pub(super) struct Group {
     order: u64,
     requests: u64,
     pub(super) latency: Latency,
-    /// Says whether bytes from one node to another get through.
+    /// Decides whether bytes from one node to another arrive.
     pub(super) passes: Filter,
-    /// What this node writes to that one arrives then.
+    /// Bytes from the first node to the second arrive at this time.
     pub(super) stalled: Option<(usize, usize, Instant)>,
     pub(super) datagrams: u64,
     pub(super) frames: u64,
@@ -171,7 +171,7 @@ impl Group {
         self.members[index].replies.iter().find(|(at, _)| *at == request).map(|(_, reply)| reply)
     }
 
-    /// A node vanishes without a word.
+    /// Stops a node without notice.
     pub(super) fn kill(&mut self, index: usize) {
         self.members[index].alive = false;
     }
@@ -211,7 +211,7 @@ impl Group {
         self.members.iter().filter(|member| member.alive)
     }
 
-    /// Holds that every live node has exactly the leaf set it should have.
+    /// Checks that every live node has exactly the leaf set it should have.
     pub(super) fn assert_leaf_sets_are_exact(&self) {
         let mut ids: Vec<Id> = self.alive().map(|member| member.pastry.own().id).collect();
         ids.sort_unstable();
@@ -333,7 +333,7 @@ impl Group {
         }
     }
 
-    /// When what one node sends to another now arrives.
+    /// When data that one node sends now arrives at another.
     fn arrives(&self, from: usize, to: usize) -> Instant {
         let at = self.now + (self.latency)(from, to);
         match self.stalled {

@@ -1,4 +1,4 @@
-//! How a node comes in: P-27 … P-38, N-10.
+//! The joiner's side: P-27 … P-38, N-10.
 
 use core::time::Duration;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::{Machine, Rng, StreamEvent, StreamId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A lone joiner whose peers are played by hand.
+/// A single joiner; the test plays its peers.
 pub(super) struct Joiner {
     pub(super) rig: Rig<Pastry>,
     streams: u64,
@@ -34,12 +34,12 @@ impl Joiner {
         Self { rig, streams: 0 }
     }
 
-    /// A peer opens a stream and says these messages.
+    /// A peer opens a stream and sends these messages.
     pub(super) fn hear(&mut self, from: Contact, messages: &[Message]) -> StreamId {
         self.hear_from(from.addr, from, messages)
     }
 
-    /// Somebody at this address opens a stream, says that it is `from`, and says these messages.
+    /// A node at this address opens a stream, claims to be `from`, and sends these messages.
     pub(super) fn hear_from(&mut self, at: SocketAddr, from: Contact, messages: &[Message]) -> StreamId {
         self.streams += 1;
         let stream = StreamId::accepted(self.streams);
@@ -83,7 +83,7 @@ impl Joiner {
         join.id
     }
 
-    /// Answers every probe under way for the nodes that are said to live.
+    /// Answers every probe under way on behalf of the nodes that are alive.
     pub(super) fn answer_probes(&mut self, said: &[Message], alive: &[Contact]) -> usize {
         let mut answered = 0;
         for message in said {
@@ -137,7 +137,7 @@ fn p_28_the_join_is_routed_to_the_joiners_own_id() {
 }
 
 #[test]
-fn p_29_every_node_on_the_way_sends_rows_that_suit_the_joiner() {
+fn p_29_every_node_on_the_path_sends_rows_that_suit_the_joiner() {
     let (first, hop) = reports_of_a_join();
     for tables in [&first, &hop] {
         assert!(!tables.routing_table.is_empty());
@@ -157,7 +157,7 @@ fn p_31_the_last_sends_its_leaf_set_too() {
     assert!(first.leaf_set.is_empty() && !last.leaf_set.is_empty());
 }
 
-/// What the first and the last node on the way of a join send, in a ring where these are not the same.
+/// The state that the first and the last node on the path of a join send, in a ring where these differ.
 fn reports_of_a_join() -> (TablesSent, TablesSent) {
     let group = Group::ring(40, 5, &small());
     let joiner = contact(0xabcd << 112, 100);
@@ -198,7 +198,7 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
 }
 
 #[test]
-fn p_32_named_nodes_are_measured_before_they_get_a_place() {
+fn p_32_named_nodes_are_measured_before_they_get_an_entry() {
     let mut joiner = joiner();
     let id = joiner.join_message();
     let (living, dead) = (contact(0x9 << 124, 2), contact(0xa << 124, 3));
@@ -206,16 +206,16 @@ fn p_32_named_nodes_are_measured_before_they_get_a_place() {
     joiner.hear(contact(0x1 << 124, 1), &[report(id, 0, true, tables)]);
     let said = joiner.said();
     let table = joiner.rig.machine.routing_table();
-    assert!(table.contains(Id::new(0x1 << 124)) && !table.contains(living.id), "only who spoke to us");
+    assert!(table.contains(Id::new(0x1 << 124)) && !table.contains(living.id), "only the sender");
     assert_eq!(joiner.answer_probes(&said, &[living]), 1);
     assert!(joiner.rig.machine.routing_table().contains(living.id));
     joiner.rig.advance(5 * SECOND);
     assert!(!joiner.rig.machine.routing_table().contains(dead.id), "it never answered");
-    // And what is known of it spares a second request.
+    // The node is remembered as removed, which saves a second request.
     let tables = TablesSent { routing_table: vec![dead], ..TablesSent::default() };
     joiner.said();
     joiner.hear(contact(0x1 << 124, 1), &[report(id, 0, true, tables)]);
-    assert!(!joiner.rig.machine.lower.prober.is_pending(dead.id), "it was asked in vain just now");
+    assert!(!joiner.rig.machine.lower.prober.is_pending(dead.id), "it was probed without answer just now");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn p_35_stragglers_get_twice_the_network_timeout() {
 }
 
 #[test]
-fn p_36_the_announcement_tells_which_versions_were_seen() {
+fn p_36_the_announcement_has_the_versions_that_were_seen() {
     let mut joiner = joiner();
     let id = joiner.join_message();
     let versions = Versions { leaf_set: 4, routing_table: 9, neighbourhood: 2 };
@@ -303,7 +303,7 @@ fn announcing() -> (Joiner, Contact) {
 }
 
 #[test]
-fn p_37_a_race_makes_it_announce_itself_again_to_who_warned() {
+fn p_37_after_a_race_it_announces_itself_again_to_the_node_that_warned() {
     let (mut joiner, other) = announcing();
     let newer = contact(0x5000 << 112 | 1, 3);
     let tables = TablesSent { leaf_set: vec![newer], ..TablesSent::default() };
@@ -315,7 +315,7 @@ fn p_37_a_race_makes_it_announce_itself_again_to_who_warned() {
         matches!(again[..], [Message::Announce { seen: Some(seen), .. }] if *seen == versions),
         "{again:?}"
     );
-    // The state of the warning is taken in: the node in between is asked, and told.
+    // The state of the warning is used: the node in between is probed, and gets an announcement.
     assert_eq!(joiner.answer_probes(&said, &[newer]), 1);
     assert_eq!(joiner.rig.machine.leaf_set().nearest(crate::ring::Side::Clockwise), Some(newer.id));
     assert!(joiner.said().iter().any(|message| matches!(message, Message::Announce { .. })));
@@ -337,7 +337,7 @@ fn p_37_warnings_without_end_do_not_make_a_storm() {
 }
 
 #[test]
-fn p_37_whoever_has_changed_since_warns() {
+fn p_37_a_node_whose_tables_have_changed_warns() {
     let mut host = Joiner::new(Config { id: Id::new(0x5000 << 112), ..small() });
     let announce = |seen| Message::Announce {
         seen,
@@ -361,7 +361,7 @@ fn p_37_whoever_has_changed_since_warns() {
 }
 
 #[test]
-fn p_38_whoever_gets_an_announcement_considers_the_joiner_and_whom_it_names() {
+fn p_38_the_receiver_of_an_announcement_considers_the_joiner_and_its_contacts() {
     let mut host = Joiner::new(Config { id: Id::new(0x5000 << 112), ..small() });
     let (joiner, named) = (contact(0x6 << 124, 1), contact(0x7 << 124, 2));
     let tables = TablesSent { routing_table: vec![named], ..TablesSent::default() };
@@ -379,7 +379,7 @@ fn p_38_whoever_gets_an_announcement_considers_the_joiner_and_whom_it_names() {
 }
 
 #[test]
-fn n_10_an_active_joiner_asks_those_it_knows_for_nearer_nodes() {
+fn n_10_an_active_joiner_requests_nearer_nodes_from_known_ones() {
     let (mut joiner, other) = announcing();
     joiner.hear(other, &[Message::Welcome { versions: Versions::default() }]);
     assert!(joiner.rig.machine.is_active());
@@ -430,7 +430,7 @@ fn fifteen_joins_at_once_into_one_node_settle_without_a_storm() {
 }
 
 #[test]
-fn a_joiner_whose_id_is_taken_is_told() {
+fn a_joiner_whose_id_is_taken_gets_an_event() {
     let mut group = Group::ring(10, 2, &small());
     let taken = group.members[4].pastry.own().id;
     let index = group.start(Config { id: taken, seeds: vec![addr(1)], ..small() });
@@ -460,7 +460,7 @@ fn nodes_that_name_each_other_as_seeds_form_one_ring() {
 }
 
 #[test]
-fn a_message_for_a_joiner_waits_until_it_is_active() {
+fn a_message_for_a_joiner_is_deferred_until_it_is_active() {
     let (mut joiner, other) = announcing();
     let own = joiner.rig.machine.own().id;
     let envelope = Envelope {
@@ -482,9 +482,9 @@ fn a_message_for_a_joiner_waits_until_it_is_active() {
     assert!(log.contains("Joined") && log.contains("Event Delivered"), "{log}");
 }
 
-/// PA-20: all of them list themselves, and none was there before.
+/// PA-20: each of them lists itself, and none was there before.
 #[test]
-fn seeds_that_start_together_found_one_ring() {
+fn seeds_that_start_together_bootstrap_one_ring() {
     for seed in 70..78 {
         let mut group = Group::new(seed);
         let mut rng = Rng::from_number(seed, 1);
@@ -499,9 +499,9 @@ fn seeds_that_start_together_found_one_ring() {
     }
 }
 
-/// PA-18: it waits for a minute by then, and somebody comes by.
+/// PA-18: the backoff is a minute by then, and another node announces itself.
 #[test]
-fn a_node_that_waits_joins_through_who_makes_itself_known() {
+fn a_node_in_backoff_joins_through_a_node_that_announces_itself() {
     let mut joiner = joiner();
     joiner.rig.advance(300 * SECOND);
     assert!(joiner.rig.machine.poll_timeout().is_some_and(|(at, _)| at > joiner.rig.now.mono));

@@ -1,4 +1,4 @@
-//! PF-12, PA-14, PA-22, PA-39: whoever says what is not so evicts nobody and takes nobody's place.
+//! PF-12, PA-14, PA-22, PA-39: false claims evict no node and take over no entry.
 
 use core::time::Duration;
 
@@ -27,7 +27,7 @@ fn knowing() -> (Joiner, Contact, Contact) {
 }
 
 #[test]
-fn who_names_a_later_life_of_a_node_where_nobody_is_does_not_evict_it() {
+fn a_later_generation_at_a_silent_address_does_not_evict_a_node() {
     let (mut host, honest, liar) = knowing();
     let invented = Contact { addr: addr(50), generation: Generation(99), ..honest };
     host.hear(liar, &[announce(vec![invented])]);
@@ -42,7 +42,7 @@ fn who_names_a_later_life_of_a_node_where_nobody_is_does_not_evict_it() {
 }
 
 #[test]
-fn an_answer_in_the_name_of_another_address_gives_it_no_entry() {
+fn a_pong_that_claims_another_address_gives_it_no_entry() {
     let (mut host, _, liar) = knowing();
     let candidate = contact(OWN + 5, 3);
     host.hear(liar, &[announce(vec![candidate])]);
@@ -50,8 +50,8 @@ fn an_answer_in_the_name_of_another_address_gives_it_no_entry() {
         Message::Ping { nonce, .. } => Some(*nonce),
         _ => None,
     });
-    let nonce = nonce.expect("the candidate is asked");
-    // It answers, and says that it lives where somebody else does.
+    let nonce = nonce.expect("the candidate is probed");
+    // It answers, and claims the address of another node.
     let from = Contact { addr: addr(60), ..candidate };
     let pong = Message::Pong { ring: RingTag::new("annulus"), nonce, from, leaf_set_version: 0 };
     host.datagram(candidate.addr, &pong);
@@ -59,7 +59,7 @@ fn an_answer_in_the_name_of_another_address_gives_it_no_entry() {
 }
 
 #[test]
-fn who_reports_to_a_joiner_from_elsewhere_is_asked_first() {
+fn a_join_report_from_an_unproved_address_is_probed_first() {
     let mut joiner = Joiner::new(Config { id: Id::new(OWN), seeds: vec![addr(1)], ..small() });
     let id = joiner.join_message();
     let (claimed, real) = (contact(OWN + 10, 7), contact(OWN - 10, 1));
@@ -71,10 +71,10 @@ fn who_reports_to_a_joiner_from_elsewhere_is_asked_first() {
 }
 
 #[test]
-fn an_id_that_lives_is_not_taken_over_by_an_announcement() {
+fn an_announcement_does_not_take_over_the_id_of_a_live_node() {
     let mut group = Group::ring(10, 2, &small());
     let taken = group.members[4].pastry.own();
-    // The objection of the living one takes long, so the other gets as far as to announce itself.
+    // The objection of the live node is slow, so the other one gets as far as announcing itself.
     group.latency = Box::new(|a, b| if a == 4 && b == 10 { 3 * SECOND } else { SECOND / 200 });
     let index = group.start(Config { id: taken.id, seeds: vec![addr(1)], ..small() });
     group.run(20 * SECOND);
@@ -86,7 +86,7 @@ fn an_id_that_lives_is_not_taken_over_by_an_announcement() {
     }
 }
 
-/// A flood of invented nodes, all nearer to us than anybody, hides no death.
+/// A flood of invented nodes, all nearer than any real one, hides no death.
 #[test]
 fn invented_nodes_do_not_keep_a_dead_one_in_the_tables() {
     let (mut host, honest, liar) = knowing();
@@ -97,7 +97,7 @@ fn invented_nodes_do_not_keep_a_dead_one_in_the_tables() {
     for round in 0..4 {
         host.hear(liar, &[announce(invented(round))]);
     }
-    assert!(host.rig.machine.counted().probes_dropped > 100, "what is too much is counted");
+    assert!(host.rig.machine.counted().probes_dropped > 100, "dropped probes are counted");
     // Messages to it are not acknowledged; neither are probes.
     let request = Command::route(AppName::default(), honest.id, vec![1]);
     host.rig.command(request);
@@ -111,7 +111,7 @@ fn invented_nodes_do_not_keep_a_dead_one_in_the_tables() {
     assert_eq!(host.rig.machine.contact(liar.id), Some(liar));
 }
 
-/// What a request was told.
+/// The replies to a request.
 fn replies(host: &mut Joiner) -> Vec<String> {
     host.rig.take_log().into_iter().filter(|line| line.starts_with("Reply ")).collect()
 }
@@ -164,7 +164,7 @@ fn only_the_node_that_got_a_message_acknowledges_and_confirms_it() {
 }
 
 #[test]
-fn pd_10_a_message_sent_once_is_sent_again_if_the_next_node_certainly_did_not_take_it() {
+fn pd_10_a_message_sent_once_is_retried_if_the_next_hop_certainly_did_not_take_it() {
     let (mut host, honest, _) = knowing();
     let (app, payload) = (AppName::default(), vec![1]);
     let (wants_answer, deadline) = (false, None);
@@ -197,9 +197,9 @@ fn a_late_receipt_of_an_earlier_attempt_still_counts() {
     assert!(told.len() == 1 && told[0].contains("Delivered"), "{told:?}");
 }
 
-/// PA-14: it has a place because it spoke, and loses it because it does not answer, whatever else there is to ask.
+/// PA-14: a node gets an entry when it announces itself, and loses it if it does not answer the probe.
 #[test]
-fn who_announces_itself_and_never_answers_is_not_kept() {
+fn a_node_that_announces_itself_and_never_answers_is_removed() {
     let (mut host, honest, liar) = knowing();
     host.rig.machine.lower.prober = prober::Prober::new(4, 50, 2 * SECOND);
     let mute = contact(OWN + 20, 3);

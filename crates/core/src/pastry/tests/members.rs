@@ -1,4 +1,4 @@
-//! What the service `members` tells: joins without a seed, failures, suspicions, round-trip times.
+//! Reports of the service `members`: joins without a seed, failures, suspicions, round-trip times.
 
 use core::time::Duration;
 
@@ -16,7 +16,7 @@ fn id(group: &Group, at: usize) -> Id {
     group.members[at].pastry.own().id
 }
 
-/// Everybody in `of` hears that everybody else there lives.
+/// Reports to each node in `of` that the others there are alive.
 fn introduce_all(group: &mut Group, of: core::ops::Range<usize>) {
     for at in of.clone() {
         for other in of.clone().filter(|&other| other != at) {
@@ -81,9 +81,9 @@ fn a_failed_member_loses_its_entries_and_they_are_filled_anew() {
     group.assert_leaf_sets_are_exact();
 }
 
-/// Nobody would tell of its death: `members` may never have heard of it.
+/// `members` may not know the node, and would not report its death.
 #[test]
-fn a_peer_that_members_has_not_named_is_looked_after_by_route() {
+fn route_probes_a_peer_that_members_has_not_named() {
     let mut group = Group::ring(6, 41, &fed());
     introduce_all(&mut group, 0..5);
     group.run(10 * SECOND);
@@ -94,20 +94,20 @@ fn a_peer_that_members_has_not_named_is_looked_after_by_route() {
 }
 
 #[test]
-fn a_member_that_left_is_told_as_one_that_left() {
+fn a_member_that_left_is_reported_as_left() {
     let mut group = Group::ring(5, 35, &fed());
     let left = id(&group, 2);
     group.command(0, Command::MemberLeft(left));
     let events = &group.members[0].events;
     assert!(events.iter().any(|event| matches!(event, Event::PeerLeft { contact } if contact.id == left)));
-    // It comes back before what others say of it counts again.
+    // It returns while claims of others about it are still ignored.
     group.command(0, Command::MemberAlive { id: left, addr: addr(2) });
     group.run(SECOND);
     assert!(group.members[0].pastry.leaf_set().contains(left));
 }
 
 #[test]
-fn messages_go_around_a_suspected_member_until_it_recovers() {
+fn messages_avoid_a_suspected_member_until_it_recovers() {
     let mut group = Group::ring(40, 36, &fed());
     let mut rng = Rng::from_number(36, 2);
     let (key, next) = loop {
@@ -137,7 +137,7 @@ fn a_message_to_a_suspected_owner_is_delivered_once_it_answers() {
 }
 
 #[test]
-fn a_round_trip_that_members_measured_decides_who_has_the_cell() {
+fn a_round_trip_that_members_measured_decides_the_cell() {
     let mut group = Group::ring(60, 38, &fed());
     group.run(70 * SECOND);
     let pastry = &group.members[0].pastry;
@@ -153,7 +153,7 @@ fn a_round_trip_that_members_measured_decides_who_has_the_cell() {
     group.run(SECOND);
     let holder = group.members[0].pastry.routing_table().cell(cell).map(|cell| cell.id);
     assert_eq!(holder, Some(id), "it is nearer than whoever was there");
-    // One that is far is not even asked.
+    // A node that is further away is not probed.
     let pastry = &group.members[0].pastry;
     let known = |at: usize| pastry.contact(group.members[at].pastry.own().id).is_some();
     let other = (1..60).find(|&at| !known(at)).expect("another node without an entry");
@@ -195,7 +195,7 @@ fn with_members_it_sends_no_probes_of_its_own() {
     assert!(fed.now > Instant::ZERO + 2_000 * SECOND);
 }
 
-/// Every node has the same list, and hears of the others one by one, at another moment each.
+/// Every node has the same list, and gets the reports about the others one by one, at different times.
 #[test]
 fn nodes_that_start_together_are_soon_one_ring() {
     for seed in 50..62 {

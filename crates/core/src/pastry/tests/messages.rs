@@ -1,4 +1,4 @@
-//! Messages of applications: N-1, N-6 … N-9, N-15, and what becomes of a message when nodes fail.
+//! Messages of applications: N-1, N-6 … N-9, N-15, and messages while nodes fail.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) fn accepted_by(reply: Option<&Reply>) -> Option<Contact> {
     }
 }
 
-/// What all nodes delivered, with who did.
+/// All delivered messages, with the node that delivered each.
 fn delivered(group: &Group) -> Vec<(Id, Vec<u8>)> {
     let events =
         group.members.iter().flat_map(|member| member.events.iter().map(move |event| (member, event)));
@@ -44,7 +44,7 @@ fn delivered(group: &Group) -> Vec<(Id, Vec<u8>)> {
         .collect()
 }
 
-/// The nodes a message to `key` passes, from `from` on.
+/// The nodes on the path of a message to `key`, beginning at `from`.
 fn way(group: &Group, from: usize, key: Id) -> Vec<usize> {
     let mut way = vec![from];
     while let Step::Forward { to, .. } = group.members[*way.last().unwrap()].pastry.decide(key) {
@@ -105,7 +105,7 @@ fn n_7_deliver_happens_once_and_at_the_owner() {
 #[expect(clippy::disallowed_types, reason = "an application is shared by threads in real life")]
 type Errors = std::sync::Mutex<Vec<ForwardError>>;
 
-/// An application that makes one decision at one node, counts how often it was asked and notes the errors it got.
+/// An application that makes one decision at one node, counts its calls and notes its errors.
 struct Judge {
     decision: Forward,
     asked: AtomicUsize,
@@ -131,7 +131,7 @@ impl Application for Judge {
     }
 }
 
-/// A ring in which the application of node `armed` decides so.
+/// A ring in which the application of node `armed` makes this decision.
 fn judged_ring(armed: usize, decision: &Forward) -> (Group, Vec<Arc<Judge>>) {
     let mut group = Group::new(1);
     let mut rng = Rng::from_number(1, 1);
@@ -162,7 +162,7 @@ fn rewrite(payload: &[u8]) -> Forward {
 }
 
 #[test]
-fn n_1_the_application_hears_of_a_message_at_every_node_on_the_way() {
+fn n_1_the_application_is_called_at_every_node_on_the_path() {
     let (mut group, judges) = judged_ring(99, &Forward::Continue);
     let (from, key, way) = long_way(&group);
     group.command(from, route(key));
@@ -200,14 +200,14 @@ fn n_8_forward_may_stop_at_the_first_a_middle_and_the_last_node() {
     }
 }
 
-/// PF-14. The node that the message is redirected to forwards it to its owner: an application that redirects it every time
-/// sends it around until its hops are used up.
+/// PF-14. The node that the message is redirected to forwards it to its owner. An application that redirects it every
+/// time makes it circulate until its TTL is 0.
 #[test]
 fn n_8_forward_may_change_message_and_next_node_at_once() {
     let (group, _) = judged_ring(99, &Forward::Continue);
     let way = long_way(&group).2;
     for &at in &way {
-        // It goes to a leaf instead; from there it goes its way.
+        // It goes to a leaf instead, and from there to its owner.
         let ids = |at: &usize| group.members[*at].pastry.own().id;
         let mut leaves = group.members[at].pastry.leaf_set().members();
         let detour = leaves.find(|id| way.iter().all(|at| ids(at) != *id));
@@ -226,7 +226,7 @@ fn n_8_forward_may_change_message_and_next_node_at_once() {
 }
 
 #[test]
-fn n_8_the_application_hears_of_an_impossible_choice_and_the_message_goes_on() {
+fn n_8_the_application_gets_an_error_for_an_impossible_choice_and_the_message_continues() {
     let nobody = Id::new(5);
     for (decision, error) in [
         (Forward::Change { payload: None, next: Some(nobody) }, ForwardError::UnknownNode(nobody)),
@@ -245,7 +245,7 @@ fn n_8_the_application_hears_of_an_impossible_choice_and_the_message_goes_on() {
 }
 
 #[test]
-fn n_8_forward_is_asked_again_when_a_message_takes_another_path() {
+fn n_8_forward_is_called_again_when_a_message_takes_another_path() {
     let (mut group, judges) = judged_ring(99, &Forward::Continue);
     group.run(30 * SECOND);
     let (from, key, way) = long_way(&group);
@@ -257,7 +257,7 @@ fn n_8_forward_is_asked_again_when_a_message_takes_another_path() {
 }
 
 #[test]
-fn n_9_a_changed_leaf_set_is_told_with_the_whole_and_the_difference() {
+fn n_9_a_leaf_set_event_has_the_whole_set_and_the_difference() {
     let mut group = Group::ring(6, 1, &small());
     let newcomer = group.members[0].pastry.own().id.number().wrapping_add(1);
     group.members[0].events.clear();
@@ -272,11 +272,11 @@ fn n_9_a_changed_leaf_set_is_told_with_the_whole_and_the_difference() {
     });
     let newcomer = group.members[index].pastry.own();
     assert_eq!(change, Some((newcomer, vec![newcomer], 0)));
-    assert_eq!(events.len(), 1, "told once: {events:?}");
+    assert_eq!(events.len(), 1, "one event: {events:?}");
 }
 
 #[test]
-fn pd_9_an_accepted_message_is_not_given_to_the_application_again() {
+fn pd_9_an_accepted_message_is_not_delivered_again() {
     let mut group = Group::ring(2, 1, &small());
     group.run(30 * SECOND);
     let key = group.members[1].pastry.own().id;
@@ -293,11 +293,11 @@ fn pd_9_an_accepted_message_is_not_given_to_the_application_again() {
 }
 
 #[test]
-fn n_15_a_node_that_swallows_messages_is_passed_by_on_a_retry() {
+fn n_15_a_retry_avoids_a_node_that_drops_messages() {
     let mut group = Group::ring(60, 1, &small());
     let (from, key, way) = long_way(&group);
     let culprit = way[1];
-    // It acknowledges, but nothing routed leaves it, nor any word about that.
+    // It acknowledges, but sends no routed message and no report.
     group.passes = Box::new(move |a, _, bytes| {
         a != culprit || !bytes.get(4..6).is_some_and(|kind| kind == [1, 3] || kind == [1, 6])
     });
@@ -337,7 +337,7 @@ fn pd_4_a_slow_node_is_routed_around_and_keeps_its_entries() {
     let (owner, slow) = (group.members[*way.last().unwrap()].pastry.own(), way[1]);
     group.command(from, route(key));
     group.run(SECOND);
-    // Nothing comes from it for five seconds.
+    // No bytes arrive from it for five seconds.
     group.stalled = Some((slow, from, group.now + 5 * SECOND));
     let slow_id = group.members[slow].pastry.own().id;
     let request = group.command(from, route(key));
@@ -347,7 +347,7 @@ fn pd_4_a_slow_node_is_routed_around_and_keeps_its_entries() {
     group.run(SECOND);
     group.stalled = None;
     group.run(6 * SECOND);
-    assert_eq!(group.members[from].pastry.away(), [], "it was heard from");
+    assert_eq!(group.members[from].pastry.away(), [], "its messages arrived");
     assert!(group.members[from].pastry.contact(slow_id).is_some());
     let mut events = group.alive().flat_map(|member| &member.events);
     assert!(!events.any(|event| matches!(event, Event::PeerFailed { .. })));
@@ -355,7 +355,7 @@ fn pd_4_a_slow_node_is_routed_around_and_keeps_its_entries() {
 }
 
 #[test]
-fn pd_10_a_message_sent_once_is_never_sent_again_after_it_was_lost() {
+fn pd_10_a_message_sent_once_is_never_retried_after_it_was_lost() {
     let (mut arrived, mut unknown) = (0, 0);
     for seed in 1..=8 {
         let mut group = Group::ring(60, seed, &small());
@@ -378,7 +378,7 @@ fn pd_10_a_message_sent_once_is_never_sent_again_after_it_was_lost() {
 }
 
 #[test]
-fn pd_1_a_message_to_one_node_fails_if_that_is_not_there() {
+fn pd_1_a_message_to_an_absent_node_fails() {
     let mut group = Group::ring(30, 1, &small());
     let to = |node: Id| Command::SendTo {
         app: AppName::default(),
@@ -397,7 +397,7 @@ fn pd_1_a_message_to_one_node_fails_if_that_is_not_there() {
 }
 
 #[test]
-fn the_tables_tell_replicas_next_hops_and_owned_keys() {
+fn the_tables_give_replicas_next_hops_and_owned_keys() {
     let mut group = Group::ring(40, 3, &small());
     let mut rng = Rng::from_number(4, 4);
     let ids: Vec<Id> = group.members.iter().map(|member| member.pastry.own().id).collect();
@@ -418,11 +418,11 @@ fn the_tables_tell_replicas_next_hops_and_owned_keys() {
         answered += 1;
         assert_eq!(replicas.iter().map(|contact| contact.id).collect::<Vec<_>>(), closest[..3]);
     }
-    assert!(answered > 10, "{answered} keys are within the leaf set of the node that was asked");
+    assert!(answered > 10, "{answered} keys are within the leaf set of the queried node");
 }
 
 #[test]
-fn what_cannot_be_delivered_fails_with_a_reason() {
+fn a_message_that_cannot_be_delivered_fails_with_a_reason() {
     let mut group = Group::ring(20, 3, &small());
     let (from, key, _) = long_way(&group);
     let app = AppName::new("nobody runs this").unwrap();
@@ -436,7 +436,7 @@ fn what_cannot_be_delivered_fails_with_a_reason() {
 }
 
 #[test]
-fn a_trace_tells_every_step_of_the_way() {
+fn a_trace_reports_every_step_of_the_path() {
     let mut group = Group::ring(30, 1, &small());
     let (from, key, way) = long_way(&group);
     let request = group.command(from, Command::Trace { key });

@@ -29,10 +29,10 @@ fn p_21_every_message_arrives_at_the_closest_node() {
     }
 }
 
-/// Two rings that know nothing of each other, and a node of one of them that is gone for good: it is still looked for,
-/// but that keeps nobody from the seeds, where the other ring is.
+/// Two rings that do not know each other, and a node of one of them that never returns. It is still probed, but the
+/// seeds, where the other ring is, are tried as well.
 #[test]
-fn pa_42_a_node_lost_for_good_keeps_no_seed_from_being_tried() {
+fn pa_42_seeds_are_tried_while_a_node_is_lost_for_good() {
     let mut group = Group::new(115);
     let seeds: Vec<_> = (0..3).map(group::addr).collect();
     group.passes = Box::new(|a, b, _| (a == 0) == (b == 0));

@@ -47,7 +47,7 @@ fn assert_all_arrive(group: &mut Group, seed: u64, count: usize) {
 }
 
 #[test]
-fn p_4_every_node_with_a_place_has_been_measured() {
+fn p_4_every_node_with_an_entry_has_been_measured() {
     let group = Group::ring(30, 3, &small());
     for member in group.alive() {
         for peer in member.pastry.lower.tables.peers() {
@@ -57,7 +57,7 @@ fn p_4_every_node_with_a_place_has_been_measured() {
 }
 
 #[test]
-fn p_5_every_message_that_is_acknowledged_renews_how_near_a_node_is() {
+fn p_5_every_acknowledged_message_is_a_round_trip_sample() {
     let mut group = Group::ring(2, 3, &small());
     group.run(5 * SECOND);
     let other = group.members[1].pastry.own().id;
@@ -69,13 +69,13 @@ fn p_5_every_message_that_is_acknowledged_renews_how_near_a_node_is() {
         group.command(0, Command::route(AppName::default(), other, vec![1]));
         group.run(SECOND / 4);
     }
-    assert_eq!(group.members[0].pastry.counted().probes_sent, probes, "nobody was asked for that");
+    assert_eq!(group.members[0].pastry.counted().probes_sent, probes, "no probe was sent for that");
     assert!(score(&group) > Score(35_000), "{:?}", score(&group));
 }
 
 #[test]
-fn p_7_nearness_decides_who_is_in_the_table_and_not_where_a_message_goes() {
-    // Two networks of other distances: other tables, the same owners.
+fn p_7_proximity_decides_the_entries_and_not_the_route() {
+    // Two networks with other distances: other tables, the same owners.
     let far = |a: usize, b: usize| Duration::from_micros(1000 + 7919 * ((a * b + a + b) % 13) as u64);
     let mut plain = Group::ring(40, 5, &small());
     let mut rough = Group::new(5);
@@ -125,14 +125,14 @@ fn p_12_an_entry_does_not_flap() {
         group.run(5 * SECOND);
         holders.push(holder(&group));
     }
-    // Twice as near is taken at once, a tenth nearer only when the entry has been the same for a minute.
+    // A node twice as near is taken at once, one a tenth nearer only when the entry is a minute old.
     assert_eq!(holders, [None, Some(1), Some(2), Some(2), Some(2)]);
     group.run(150 * SECOND);
     assert_eq!(holder(&group), Some(4));
 }
 
 #[test]
-fn n_11_a_vanished_node_is_noticed_by_its_neighbours() {
+fn n_11_the_neighbours_of_a_vanished_node_detect_it() {
     let mut group = Group::ring(20, 6, &small());
     let order = clockwise(&group, 0);
     let victim = group.members[order[1]].pastry.own();
@@ -147,7 +147,7 @@ fn n_11_a_vanished_node_is_noticed_by_its_neighbours() {
 }
 
 #[test]
-fn p_15_the_furthest_of_the_side_is_asked() {
+fn p_15_the_furthest_leaf_of_the_side_gets_the_request() {
     let mut group = Group::ring(40, 7, &small());
     let order = clockwise(&group, 0);
     let furthest = group.members[0].pastry.leaf_set().furthest(Side::Clockwise).unwrap();
@@ -168,7 +168,7 @@ fn p_15_the_furthest_of_the_side_is_asked() {
 }
 
 #[test]
-fn p_16_a_side_that_lost_all_but_one_heals() {
+fn p_16_a_side_that_lost_all_but_one_is_repaired() {
     for survivor in 1..=4 {
         let mut group = Group::ring(40, 11, &small());
         let order = clockwise(&group, 0);
@@ -181,7 +181,7 @@ fn p_16_a_side_that_lost_all_but_one_heals() {
 }
 
 #[test]
-fn p_16_a_side_that_was_lost_whole_heals_through_the_other_tables() {
+fn p_16_a_side_that_was_lost_whole_is_repaired_from_the_other_tables() {
     let mut group = Group::ring(40, 12, &small());
     let order = clockwise(&group, 0);
     order[1..=4].iter().for_each(|&at| group.kill(at));
@@ -191,7 +191,7 @@ fn p_16_a_side_that_was_lost_whole_heals_through_the_other_tables() {
 
 #[test]
 fn n_12_a_named_node_gets_the_entry_only_after_answering() {
-    // Two neighbours die together: each is named by others as a replacement for the other, and gets no entry.
+    // Two neighbours die together. Each is named by others as a replacement for the other, and gets no entry.
     let mut group = Group::ring(40, 13, &small());
     let order = clockwise(&group, 0);
     let dead: Vec<Id> = [1, 5].map(|at| group.members[order[at]].pastry.own().id).to_vec();
@@ -228,7 +228,7 @@ fn lose_a_cell(seed: u64) -> (Group, Position, Id) {
 }
 
 #[test]
-fn p_10_the_others_of_the_row_are_asked_for_the_cell() {
+fn p_10_the_other_nodes_of_the_row_get_a_request_for_the_cell() {
     let (mut group, at, lost) = lose_a_cell(21);
     group.command(0, Command::MemberFailed(lost));
     assert_eq!(group.members[0].pastry.routing_table().cell(at), None);
@@ -238,7 +238,7 @@ fn p_10_the_others_of_the_row_are_asked_for_the_cell() {
 }
 
 #[test]
-fn n_13_a_failed_node_of_the_table_is_replaced_by_a_living_one() {
+fn n_13_a_failed_node_of_the_table_is_replaced_by_a_live_one() {
     let (mut group, at, lost) = lose_a_cell(22);
     group.run(20 * 60 * SECOND);
     let cell = group.members[0].pastry.routing_table().cell(at).copied().expect("it was filled again");
@@ -246,7 +246,7 @@ fn n_13_a_failed_node_of_the_table_is_replaced_by_a_living_one() {
 }
 
 #[test]
-fn p_19_all_of_the_neighbourhood_set_are_asked_when_one_is_lost() {
+fn p_19_the_whole_neighbourhood_set_gets_a_request_when_one_is_lost() {
     let mut group = Group::ring(30, 9, &small());
     let neighbours: Vec<Id> = group.members[0].pastry.neighbourhood().members().collect();
     let before: Vec<u64> = group.members.iter().map(|m| m.pastry.counted().requests_answered).collect();
@@ -258,13 +258,13 @@ fn p_19_all_of_the_neighbourhood_set_are_asked_when_one_is_lost() {
     for (at, member) in group.members.iter().enumerate() {
         let asked = member.pastry.counted().requests_answered > before[at];
         let is_neighbour = neighbours[1..].contains(&member.pastry.own().id);
-        assert!(asked || !is_neighbour, "neighbour {at} was not asked");
+        assert!(asked || !is_neighbour, "neighbour {at} got no request");
     }
     assert_eq!(group.members[0].pastry.neighbourhood().members().count(), 8, "filled again");
 }
 
 #[test]
-fn n_14_everybody_is_asked_from_time_to_time() {
+fn n_14_every_known_node_is_probed_periodically() {
     let mut group = Group::ring(20, 9, &small());
     let before = group.members[0].pastry.counted().probes_answered;
     let known = group.members[0].pastry.lower.tables.len() as u64;
@@ -285,7 +285,7 @@ fn n_5_with_many_failures_at_once_messages_still_arrive() {
 }
 
 #[test]
-fn a_node_that_leaves_says_so_and_is_gone_at_once() {
+fn a_node_that_leaves_sends_exit_and_is_removed_at_once() {
     let mut group = Group::ring(20, 6, &small());
     group.stop(7);
     group.run(SECOND / 5);
@@ -299,11 +299,11 @@ fn a_node_that_leaves_says_so_and_is_gone_at_once() {
     let left = group.members[7].pastry.own().id;
     let failed = group.alive().flat_map(|member| &member.events);
     let failed = failed.filter(|event| matches!(event, Event::PeerFailed { contact } if contact.id == left));
-    assert_eq!(failed.count(), 0, "nobody had to find out");
+    assert_eq!(failed.count(), 0, "no node detected a failure");
 }
 
 #[test]
-fn halves_that_were_cut_apart_become_one_ring_again() {
+fn two_halves_of_a_healed_partition_become_one_ring() {
     let mut group = Group::ring(20, 15, &small());
     group.passes = Box::new(|a, b, _| (a < 10) == (b < 10));
     group.run(300 * SECOND);
@@ -323,7 +323,7 @@ fn halves_that_were_cut_apart_become_one_ring_again() {
 }
 
 #[test]
-fn a_node_that_restarts_elsewhere_with_its_id_is_found_there() {
+fn a_node_that_restarts_at_another_address_is_found_there() {
     let mut group = Group::ring(20, 16, &small());
     let id = group.members[5].pastry.own().id;
     group.kill(5);

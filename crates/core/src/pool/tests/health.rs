@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Two connections to one peer: an old one that owes an answer, and the one that was opened beside it.
+/// Two connections to one peer: an old one that owes an answer, and the second one.
 fn unresponsive(driver: &mut Driver) -> (StreamId, StreamId) {
     let old = driver.connect(2);
     driver.ask(2, b"question").unwrap();
@@ -25,18 +25,18 @@ fn pl_1_a_ping_is_answered_with_its_nonce_and_reaches_no_machine() {
     let bytes = [probe(0, 6), frame(b"one"), probe(0, 7)].concat();
     assert_eq!(driver.receive(stream, &bytes), Ok(vec![b"one".to_vec()]));
     assert_eq!(driver.did(), [Did::Write(stream, probe(1, 7))], "the last of them");
-    assert_eq!(driver.receive(stream, &probe(1, 99)), Ok(vec![]), "a pong that nobody asked for");
+    assert_eq!(driver.receive(stream, &probe(1, 99)), Ok(vec![]), "a pong without a ping");
     assert_eq!(driver.receive(stream, &probe(2, 1)), Err(DecodeError::Field("probe")));
 }
 
 #[test]
-fn pl_4_who_owes_an_answer_is_asked_and_a_second_connection_is_opened_beside() {
+fn pl_4_a_silent_peer_is_pinged_and_a_second_connection_is_opened() {
     let mut driver = Driver::new(config());
     let (old, second) = unresponsive(&mut driver);
     assert_eq!(driver.ask(2, b"more").unwrap().stream, old, "the only one that stands");
     driver.stand(second);
     assert_eq!(driver.ask(2, b"more").unwrap().stream, second, "it spoke last");
-    // Nothing that owes no answer makes a connection unresponsive.
+    // A message without expected answer makes no connection unresponsive.
     let mut driver = Driver::new(config());
     driver.connect(2);
     driver.send(2, b"news").unwrap();
@@ -82,7 +82,7 @@ fn pl_6_unresponsive_for_two_q_is_aborted_and_reported() {
 }
 
 #[test]
-fn pl_7_a_connect_that_does_not_stand_is_begun_again_with_a_longer_timeout() {
+fn pl_7_a_connect_that_times_out_is_begun_again_with_a_longer_timeout() {
     let mut driver = Driver::new(config());
     let (_, mut stream) = unresponsive(&mut driver);
     let mut waits = Vec::new();
@@ -103,7 +103,7 @@ fn pl_7_a_connect_that_does_not_stand_is_begun_again_with_a_longer_timeout() {
 }
 
 #[test]
-fn pl_8_a_refused_connect_is_told_and_tried_again_after_a_pause() {
+fn pl_8_a_refused_connect_is_reported_and_tried_again_after_a_pause() {
     let mut driver = Driver::new(config());
     let (old, second) = unresponsive(&mut driver);
     driver.closed(old, CloseReason::Reset);
@@ -115,14 +115,14 @@ fn pl_8_a_refused_connect_is_told_and_tried_again_after_a_pause() {
     driver.pass(SECOND / 5 * 2);
     assert!(driver.did().contains(&Did::Open(next.stream, addr(2))));
     driver.closed(next.stream, CloseReason::Refused);
-    // A sign of life ends the pause.
+    // A message of the peer ends the pause.
     driver.did();
     driver.pool.reachable(driver.now, addr(2), &mut driver.queue.outbox());
     assert!(driver.did().iter().any(|did| matches!(did, Did::Open(..))));
 }
 
 #[test]
-fn pl_9_a_message_that_nobody_answers_outlives_a_failed_connect() {
+fn pl_9_a_message_without_expected_answer_is_kept_through_a_failed_connect() {
     let mut driver = Driver::new(config());
     let first = driver.send(2, b"receipt").unwrap().stream;
     driver.ask(2, b"question").unwrap();

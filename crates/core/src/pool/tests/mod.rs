@@ -1,4 +1,4 @@
-//! The pool, driven by hand.
+//! The pool, driven by the test.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use crate::{Action, Queue};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a pool wants done; any machine will do to carry it.
+/// The actions of a pool; any machine can carry them.
 type Carrier = Ping;
 
 struct Driver {
@@ -188,7 +188,7 @@ fn an_accepted_connection_is_used_once_it_has_greeted() {
 }
 
 #[test]
-fn who_claims_the_address_of_another_machine_gets_nothing_that_is_for_it() {
+fn a_peer_that_claims_another_address_gets_none_of_its_messages() {
     let mut driver = Driver::new(config());
     let stream = driver.accept_from(1, 9);
     driver.did();
@@ -201,7 +201,7 @@ fn who_claims_the_address_of_another_machine_gets_nothing_that_is_for_it() {
     assert_eq!(
         driver.closed(stream, CloseReason::Reset).map(|lost| lost.peer),
         Some(None),
-        "its end says nothing of who is there"
+        "its end does not identify the peer"
     );
 }
 
@@ -262,7 +262,7 @@ fn bytes_may_come_in_any_pieces() {
 }
 
 #[test]
-fn frames_that_cannot_be_are_refused() {
+fn invalid_frames_are_refused() {
     let too_long = ((CHUNK_BYTES + 1) as u32).to_be_bytes();
     for (bytes, error) in [
         (0u32.to_be_bytes(), DecodeError::Field("frame length")),
@@ -301,14 +301,14 @@ fn credit_is_renewed_as_bytes_come() {
 }
 
 #[test]
-fn what_is_idle_ends_in_good_order_and_what_hangs_is_reset() {
+fn an_idle_connection_closes_in_good_order_and_a_hung_one_is_reset() {
     let mut driver = Driver::new(config());
     let stream = driver.connect(2);
     assert_eq!(driver.pass(59 * SECOND), []);
     assert_eq!(driver.did(), []);
     assert_eq!(driver.pass(SECOND), []);
     assert_eq!(driver.did(), [Did::Finish(stream)]);
-    assert!(driver.send(2, b"one").unwrap().stream != stream, "a new one for what comes now");
+    assert!(driver.send(2, b"one").unwrap().stream != stream, "a new one for new messages");
     driver.did();
     let lost: Vec<Lost> = (0..30).flat_map(|_| driver.pass(SECOND / 10)).collect();
     assert!(lost.iter().any(|lost| lost.stream == stream && lost.connected), "it never ended: {lost:?}");
@@ -316,7 +316,7 @@ fn what_is_idle_ends_in_good_order_and_what_hangs_is_reset() {
     for _ in 0..150 {
         driver.pass(SECOND / 10);
     }
-    assert!(driver.pool.is_empty() && driver.pool.deadline().is_none(), "nobody wants it any more");
+    assert!(driver.pool.is_empty() && driver.pool.deadline().is_none(), "it is no longer needed");
 }
 
 #[test]
@@ -367,14 +367,14 @@ fn an_end_within_a_message_is_an_error_and_between_messages_is_not() {
 }
 
 #[test]
-fn a_peer_that_has_finished_still_gets_what_waited() {
+fn a_peer_that_has_finished_still_gets_queued_messages() {
     let mut driver = Driver::new(config());
     let stream = driver.connect(2);
     driver.send(2, &[7; 200_000]).unwrap();
     let mut bytes = driver.written(stream).len();
     let (now, queue) = (driver.now, &mut driver.queue);
     driver.pool.finished(now, stream, &mut queue.outbox()).unwrap();
-    assert_eq!(driver.did(), [], "our end waits for what is queued");
+    assert_eq!(driver.did(), [], "our end waits for the queue");
     let mut unsent = bytes;
     loop {
         driver.sent(stream, unsent);
@@ -401,9 +401,9 @@ fn all_queues_together_have_a_limit_and_one_more_has_room_always() {
     assert_eq!(driver.pool.connections.queued_bytes(), queued(&driver));
     assert!(queued(&driver) <= 2 << 20 && queued(&driver) > 1 << 20, "{}", queued(&driver));
     let late = driver.connect(50);
-    assert!(driver.send(50, &[0; 1000]).is_ok(), "who reads is not shut out");
+    assert!(driver.send(50, &[0; 1000]).is_ok(), "a peer that reads still has room");
     driver.did();
-    // It is counted as it goes: by the kernel, by the end, by a reset.
+    // The bytes are released by the kernel, by the end, or by a reset.
     for (at, stream) in streams.into_iter().enumerate() {
         match at % 3 {
             0 => driver.sent(stream, 1 << 20),
@@ -420,7 +420,7 @@ fn all_queues_together_have_a_limit_and_one_more_has_room_always() {
 }
 
 #[test]
-fn large_messages_that_do_not_end_have_a_limit_together() {
+fn incomplete_large_messages_have_a_common_limit() {
     let mut driver = Driver::new(Config { unfinished_bytes_max: 1 << 20, ..config() });
     let part = [&(1u32 << 30 | 16_384).to_be_bytes()[..], &[0; 16_384]].concat();
     let mut refused = 0;
@@ -451,7 +451,7 @@ fn large_messages_that_do_not_end_have_a_limit_together() {
 }
 
 #[test]
-fn one_address_has_so_many_connections_and_no_more() {
+fn connections_from_one_address_are_limited() {
     let mut driver = Driver::new(config());
     for number in 1..=3 {
         driver.accept_from(number, 9);

@@ -1,4 +1,4 @@
-//! Claims that a node lives, and where: believed with proof, or asked for (SA-7c, SA-58a).
+//! Alive claims: accepted with proof, or verified with a nonce (SA-7c, SA-58a).
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use crate::swim::tags::common_name;
 use crate::swim::verifier::Move;
 
 impl Membership {
-    /// A node lives, and says how it is to be reached. Returns whether that changed anything.
+    /// Handles an Alive or a Join. Returns whether it changed anything.
     pub(in crate::swim) fn on_alive(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -56,7 +56,7 @@ impl Membership {
         }
     }
 
-    /// Takes a node for alive, as it describes itself.
+    /// Marks a node as alive, with the contents that it describes.
     pub(super) fn accept_alive(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -96,7 +96,7 @@ impl Membership {
         }
     }
 
-    /// The old address answered a ping with this nonce: the node that answered elsewhere is another one.
+    /// Handles an answer from the old address of a member: the node that answered elsewhere is another one.
     pub(in crate::swim) fn on_conflict(&mut self, cx: &mut Cx<'_, '_>, id: Id, to: &Move) {
         if !self.take_conflict() {
             cx.count().conflicts_dropped += 1;
@@ -115,7 +115,7 @@ impl Membership {
         }
     }
 
-    /// The old address of a member was silent: it has moved.
+    /// Ends a move: the old address of the member was silent.
     pub(in crate::swim) fn finish_move(&mut self, cx: &mut Cx<'_, '_>, id: Id, to: &Move) {
         let Some(slot) = cx.lower.members.find(id) else { return };
         let node = NodeView { id, contents: to.contents.borrow() };
@@ -124,8 +124,9 @@ impl Membership {
         self.accept_alive(cx, slot, message, node, to.incarnation, true);
     }
 
-    /// Others say that a node lives. They are believed a slightly higher number of a node that is alive; whatever ends
-    /// a suspicion, revives the dead or describes a node otherwise, the node itself is asked for (SA-7c, SA-31a).
+    /// Handles an Alive from other nodes, without proof. This node accepts a slightly higher incarnation of a live
+    /// member. It verifies with the node itself everything that ends a suspicion, revives a dead member or changes
+    /// contents (SA-7c, SA-31a).
     fn on_unproved(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -154,7 +155,7 @@ impl Membership {
         false
     }
 
-    /// Somebody we never heard of, or forgot. It is a member once it has answered.
+    /// Handles an Alive of an unknown or forgotten node. The node becomes a member once it has answered a nonce.
     fn on_newcomer(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -165,7 +166,7 @@ impl Membership {
         status: Status,
     ) -> bool {
         let ended = cx.lower.history.status(node.id).filter(|ended| *ended >= status);
-        // SA-7c: a node that lost its number and would not follow to this one comes back as a new node.
+        // SA-7c: a node that lost its incarnation and would not follow to this one returns as a new node.
         if let Some(ended) = ended.filter(|ended| !ended.incarnation.leaps_from(status.incarnation)) {
             let held = accusation(node.id, ended, cx.lower.env.id());
             self.notify_subject(cx, packet, node, held);
@@ -191,7 +192,7 @@ impl Membership {
     }
 }
 
-/// Asks the node of a claim whether it is so; whoever joins directly is asked with the answer to its Join.
+/// Sends a nonce to the subject of a claim. A node that joins directly gets its nonce with the answer to its Join.
 fn verify_claim(cx: &mut Cx<'_, '_>, packet: &Packet, message: Message<'_>, node: NodeView<'_>) {
     let is_direct_join = matches!(message, Message::Join { .. }) && packet.sender == node.id;
     if !is_direct_join {
@@ -199,14 +200,14 @@ fn verify_claim(cx: &mut Cx<'_, '_>, packet: &Packet, message: Message<'_>, node
     }
 }
 
-/// Whether a live member has proved to be where it was not known to be.
+/// Whether a live member has proved an address that was not known.
 fn is_move(cx: &Cx<'_, '_>, slot: Slot, addr: SocketAddr) -> bool {
     let member = cx.lower.members.get(slot);
     let is_known = member.contents().addrs().any(|known| known == addr);
     cx.lower.env.settings().verify && member.state().is_live() && !is_known
 }
 
-/// A member answers elsewhere. If it still answers where it was as well, these are two nodes (SA-58a).
+/// Begins a move: a member answers at a new address. If the old address answers as well, there are two nodes (SA-58a).
 fn begin_move(cx: &mut Cx<'_, '_>, slot: Slot, node: NodeView<'_>, incarnation: Incarnation) {
     let (id, nonce) = (node.id, cx.lower.env.nonce());
     let until = cx.now.mono + cx.lower.env.settings().probe_timeout;
@@ -227,7 +228,7 @@ fn begin_move(cx: &mut Cx<'_, '_>, slot: Slot, node: NodeView<'_>, incarnation: 
     }
 }
 
-/// A member has our name: both are told, since each sees the other.
+/// Reports a member with our name. That member reports the same, since it sees this node.
 fn check_name(cx: &mut Cx<'_, '_>, node: NodeView<'_>) {
     if let Some(name) = common_name(cx.lower.env.own_contents().borrow().meta(), node.contents.meta()) {
         let addr = node.contents.addr().socket();
@@ -235,7 +236,7 @@ fn check_name(cx: &mut Cx<'_, '_>, node: NodeView<'_>) {
     }
 }
 
-/// A Join that was heard of before its node was proved stays a Join on its way, where everybody answers it.
+/// Where all members answer a Join: a Join that arrived before its node was proved is forwarded as a Join.
 fn join_or_alive<'m>(cx: &Cx<'_, '_>, message: Message<'m>) -> Message<'m> {
     match message {
         Message::Alive { header, node, incarnation } if cx.lower.verifier.is_joiner(node.id, cx.now.mono) => {

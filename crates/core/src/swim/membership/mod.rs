@@ -1,14 +1,14 @@
-//! Membership: what is believed about members and about this node (SA-7c, SA-31a, SA-58a).
+//! Membership: the states of members and of this node (SA-7c, SA-31a, SA-58a).
 //!
-//! | news | what this node does |
+//! | update | what this node does |
 //! |---|---|
-//! | an Alive with proof | takes it; an address that is new has to be proved against the old one |
-//! | an Alive without proof | takes a slightly higher number of a member that is alive; asks the node for all else |
-//! | a Suspect | starts the suspicion, or shares it |
-//! | a Dead, or a goodbye | probes the member for the last time; the probe decides |
+//! | an Alive with proof | accepts it; before it accepts a new address, it probes the old one |
+//! | an Alive without proof | accepts a slightly higher incarnation of a live member; verifies all else with the node |
+//! | a Suspect | starts the suspicion, or confirms it |
+//! | a Dead, or a leave | probes the member for the last time; the probe decides |
 //! | anything wrong about this node | refutes it with a higher incarnation |
 //!
-//! `claims.rs` has the Alives, this file the accusations. What may be done only so often per period is counted here.
+//! `claims.rs` handles Alives, this file accusations. It also counts what is limited per period.
 
 mod claims;
 
@@ -27,17 +27,17 @@ use super::status::{Incarnation, State, Status, refutation};
 use super::wire::{HEAD_BYTES, size};
 use crate::id::Id;
 
-/// Nodes that are told in one period what is held against them.
+/// Nodes that are sent their own suspicion or death in one period.
 const NOTIFICATIONS: u32 = 16;
-/// Accusations that are answered in one period.
+/// Accusations that are refuted in one period.
 const REFUTATIONS: u32 = 4;
 /// Signs of another node with our id, or of two nodes with one id, that are acted on in one period.
 const CONFLICTS: u32 = 1;
 
-/// So many nodes probe a suspect of others for each one that has to share the suspicion.
+/// This many nodes probe a suspect for each confirmation that the suspicion needs.
 const CONFIRMERS: usize = 3;
 
-/// What may still be done in this period.
+/// The remaining budgets of this period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Membership {
     notifications_left: u32,
@@ -61,7 +61,7 @@ impl Membership {
         has_left
     }
 
-    /// A probe of ours failed: its member is suspected.
+    /// Suspects a member after a failed probe of this node.
     pub(super) fn on_silence(&mut self, cx: &mut Cx<'_, '_>, slot: Slot) {
         let member = cx.lower.members.get(slot);
         let (id, incarnation) = (member.id(), member.incarnation());
@@ -69,7 +69,7 @@ impl Membership {
         self.on_suspect(cx, slot, Message::Suspect { header, id, incarnation });
     }
 
-    /// Somebody accuses a member.
+    /// Handles an accusation of a member.
     pub(super) fn on_accusation(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -84,7 +84,7 @@ impl Membership {
         }
     }
 
-    /// Nobody disputed a suspicion in time (S-R5): its node is dead, or is probed for the last time.
+    /// Handles the end of a suspicion timeout (S-R5): the member is dead, or is probed for the last time.
     pub(super) fn on_suspicion_over(&mut self, cx: &mut Cx<'_, '_>, slot: Slot, incarnation: Incarnation) {
         if cx.lower.env.settings().verify {
             cx.effect(Effect::ProbeLast(slot));
@@ -94,7 +94,7 @@ impl Membership {
         }
     }
 
-    /// The last probe of a suspect, or of a node that is said to have left, is over.
+    /// Judges a last probe, of a suspect or of a node that is said to have left.
     pub(super) fn judge(&mut self, cx: &mut Cx<'_, '_>, probe: &Probe) {
         let (slot, now) = (probe.target, cx.now.mono);
         let is_known = cx.lower.members.find(probe.id) == Some(slot);
@@ -104,7 +104,7 @@ impl Membership {
         }
         let until = probe.until.unwrap_or(now);
         if !probe.answered && now.since(until) > cx.lower.env.settings().probe_interval / 4 {
-            // SA-32: whoever was paused itself may not have read the answer yet.
+            // SA-32: if this node was paused, it may not have read the answer yet.
             cx.effect(Effect::ProbeLast(slot));
             return;
         }
@@ -123,7 +123,7 @@ impl Membership {
         }
     }
 
-    /// Takes a node for dead, or for one that left.
+    /// Marks a node as dead or left.
     pub(super) fn end_member(&mut self, cx: &mut Cx<'_, '_>, slot: Slot, status: Status, by: Id) {
         let member = cx.lower.members.get(slot);
         let (id, addr, before) = (member.id(), member.addr(), member.incarnation());
@@ -149,7 +149,7 @@ impl Membership {
         cx.broadcast_update(Message::Dead { header, id, incarnation }, None);
     }
 
-    /// The retention of a dead member is over: it is forgotten, but for its tombstone.
+    /// Forgets a dead member whose retention is over, except for its tombstone.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_, '_>, slot: Slot) {
         let id = cx.lower.members.get(slot).id();
         cx.lower.history.retire(&cx.lower.members, slot, cx.now.mono);
@@ -157,7 +157,7 @@ impl Membership {
         cx.out.event(Event::MemberForgotten { id });
     }
 
-    /// Somebody speaks of us (SA-5): what accuses us, or is not us, is contradicted with a higher number.
+    /// Handles an update about this node (SA-5). A wrong one is refuted with a higher incarnation.
     pub(super) fn about_me(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -180,7 +180,7 @@ impl Membership {
         }
         self.refutations_left -= 1;
         if let Some(contents) = contents.filter(|_| !same) {
-            // SA-58a: another node with our id, or ourselves before we moved.
+            // SA-58a: another node with our id, or this node before it moved.
             let addr = contents.addr().socket();
             if !self.take_conflict() {
                 cx.count().conflicts_dropped += 1;
@@ -192,7 +192,7 @@ impl Membership {
             }
         }
         cx.count().refutations += 1;
-        // SA-7c: a number that no honest node holds is a forger's, and says nothing of this node's health.
+        // SA-7c: an incarnation that no honest node holds is forged. It says nothing about this node's health.
         let is_credible = news.incarnation.0.saturating_sub(own.0) <= Incarnation::UNPROVED_MAX;
         if news.state != State::Alive && is_credible {
             cx.effect(Effect::Accused);
@@ -202,7 +202,7 @@ impl Membership {
         cx.announce(None);
         let (alive, contents) = (cx.lower.own_alive(), cx.lower.env.own_contents().clone());
         let alive = alive.message(&contents);
-        // Whoever is not known to be there gets no more than a few times what it sent (SA-61).
+        // A node that is not known at its source gets at most a few times the bytes that it sent (SA-61).
         let is_known = cx.lower.is_known_at_source(packet);
         if is_known || packet.affords(HEAD_BYTES + size(&alive)) {
             cx.answer(packet.addr, is_known, alive);
@@ -211,7 +211,7 @@ impl Membership {
         cx.lower.history.change(id, cx.now.mono);
     }
 
-    /// A node is suspected: by a probe of ours, or by somebody else's.
+    /// Handles a suspicion, of this node or of another.
     fn on_suspect(&mut self, cx: &mut Cx<'_, '_>, slot: Slot, message: Message<'_>) {
         let Message::Suspect { header, id, incarnation: said } = message else { return };
         let (member, by) = (cx.lower.members.get(slot), header.from);
@@ -221,7 +221,7 @@ impl Membership {
         let status = Status::new(incarnation, State::Suspect);
         let is_verified = cx.lower.env.settings().verify;
         if is_verified && !known.state.is_live() {
-            // If it is back, it says so itself.
+            // If it is back, its own Alive says so.
             if said > known.incarnation {
                 cx.verify_slot(slot);
             }
@@ -257,15 +257,16 @@ impl Membership {
         }
     }
 
-    /// Whether an accusation is older than what others say of a member that is alive, but not than what it has proved. The
-    /// higher number may be forged, so the member is probed (SA-31b).
+    /// Whether an accusation is older than the claims of others about a live member, but not older than its last proof.
+    /// The higher incarnation may be forged, so the member is probed (SA-31b).
     fn is_contested(&self, cx: &Cx<'_, '_>, slot: Slot, said: Incarnation) -> bool {
         let member = cx.lower.members.get(slot);
         let is_alive = member.state() == State::Alive;
         cx.lower.env.settings().verify && is_alive && member.is_above_proof(said)
     }
 
-    /// A node still suspects a member that is dead here. It may have missed that, so it is told to all once more.
+    /// Handles a suspicion of a member that is dead here. The sender may have missed the death, so this node broadcasts
+    /// it again.
     fn repeat_death(&mut self, cx: &mut Cx<'_, '_>, slot: Slot, by: Id) {
         let (member, own) = (cx.lower.members.get(slot), cx.lower.env.id());
         if member.state() != State::Dead || by == own || self.notifications_left == 0 {
@@ -276,8 +277,8 @@ impl Membership {
         cx.broadcast_update(Message::Dead { header, id, incarnation }, None);
     }
 
-    /// SA-31b: some of the nodes that hear of a suspicion probe the suspect themselves. So enough of them share the
-    /// suspicion before its shortest time is over, or the suspect hears of it and refutes.
+    /// SA-31b: some of the nodes that receive a suspicion probe the suspect themselves. So enough of them confirm the
+    /// suspicion within its shortest timeout, or the suspect receives it and refutes.
     fn confirm_soon(&mut self, cx: &mut Cx<'_, '_>, slot: Slot, by: Id, enough: usize) {
         let is_ours = by == cx.lower.env.id();
         let (live, wanted) = (cx.lower.members.live() as u64, (CONFIRMERS * enough) as u64);
@@ -286,7 +287,7 @@ impl Membership {
         }
     }
 
-    /// Somebody says that a node is dead, or has left. It is asked first: a forger's word ends nobody (SA-31a).
+    /// Handles a Dead, of a death or a leave. The node is probed first, so that a forged Dead ends no member (SA-31a).
     fn on_dead(&mut self, cx: &mut Cx<'_, '_>, packet: &Packet, slot: Slot, message: Message<'_>) {
         let Message::Dead { header, id, incarnation } = message else { return };
         let state = if header.from == id { State::Left } else { State::Dead };
@@ -321,7 +322,7 @@ impl Membership {
         cx.lower.suspicions.probe_now(slot, cx.now.mono);
     }
 
-    /// A suspect answered its last probe. If it is said to have refuted, it has; else the suspicion begins once more.
+    /// Handles an answered last probe. A reported refutation is accepted; without one the suspicion starts again.
     fn acquit(&mut self, cx: &mut Cx<'_, '_>, slot: Slot) {
         let member = cx.lower.members.get(slot);
         let (id, known) = (member.id(), member.incarnation());
@@ -340,7 +341,8 @@ impl Membership {
         }
     }
 
-    /// An Alive that is no news. If we know better (SA-6), or otherwise (SA-3a), the node itself should hear of it.
+    /// Handles an Alive that is not new. If this node knows a newer status (SA-6) or other contents (SA-3a), it
+    /// notifies the subject.
     fn refute(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -372,8 +374,8 @@ impl Membership {
         }
     }
 
-    /// Tells a node what is held against it, where it says it is: if it lives, it will contradict. Only so often
-    /// per period: one contradiction reaches everybody.
+    /// Sends a node its own accusation, at the address that it claims. A live node refutes it. The number per period is
+    /// limited: one refutation reaches all members.
     fn notify_subject(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -393,15 +395,15 @@ impl Membership {
     }
 }
 
-/// Whether news of a suspicion is of the same one. Forged Alives let nodes hold slightly different numbers of one node, so
-/// a number that is lower by what needs no proof counts, too (SA-31b).
+/// Whether a suspicion is of the incarnation suspected here. Forged Alives let nodes hold slightly different
+/// incarnations of one node. So an incarnation that is lower by up to the unproved limit counts, too (SA-31b).
 const fn is_shared(known: Status, news: Status, is_verified: bool) -> bool {
     let (ours, theirs) = (known.incarnation.0, news.incarnation.0);
     let slack = if is_verified { Incarnation::UNPROVED_MAX } else { 0 };
     matches!(known.state, State::Suspect) && theirs <= ours && ours - theirs <= slack
 }
 
-/// The number that is taken for what somebody said: that, or the known one if it is too far ahead (SA-7c).
+/// The incarnation to use for a claim: the claimed one, or the known one if the claim is too far ahead (SA-7c).
 fn believed(cx: &mut Cx<'_, '_>, slot: Slot, said: Incarnation) -> Incarnation {
     let (member, is_verified) = (cx.lower.members.get(slot), cx.lower.env.settings().verify);
     let is_too_far = if is_verified { !member.is_credible(said) } else { said.0 > Incarnation::FIRST_MAX };
@@ -410,7 +412,7 @@ fn believed(cx: &mut Cx<'_, '_>, slot: Slot, said: Incarnation) -> Incarnation {
     if is_too_far && is_verified { known } else { said.min(Incarnation(Incarnation::FIRST_MAX)) }
 }
 
-/// Where to tell a node something about itself: where it speaks from, if it is the one who speaks.
+/// The address for a notification of a node: the source of the packet, if the node itself sent it.
 fn subject_addr(packet: &Packet, node: NodeView<'_>) -> SocketAddr {
     if packet.sender == node.id { packet.addr } else { node.contents.addr().socket() }
 }

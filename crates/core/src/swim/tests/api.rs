@@ -4,7 +4,7 @@ use super::*;
 use crate::Machine;
 
 #[test]
-fn s_126_options_that_cannot_work_are_refused_and_say_why() {
+fn s_126_invalid_options_are_refused_with_a_reason() {
     let base = || config(1, Preset::Lan);
     let set = |change: fn(&mut Settings)| {
         let mut config = base();
@@ -31,7 +31,7 @@ fn s_126_options_that_cannot_work_are_refused_and_say_why() {
 }
 
 #[test]
-fn s_129_who_is_there_includes_us_and_the_suspected() {
+fn s_129_the_member_list_includes_the_local_node_and_suspects() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     say(&mut rig, 2, &[suspect(2, 3, 0), dead(2, 4, 0)]);
     rig.take_log();
@@ -48,7 +48,7 @@ fn s_129_who_is_there_includes_us_and_the_suspected() {
 }
 
 #[test]
-fn s_131_new_metadata_is_told_with_a_new_incarnation() {
+fn s_131_new_metadata_is_broadcast_with_a_new_incarnation() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     rig.command(Command::SetMeta { meta: b"blue".to_vec() });
     assert!(has(&rig, "Reply 1 Done"));
@@ -63,7 +63,7 @@ fn s_131_new_metadata_is_told_with_a_new_incarnation() {
 }
 
 #[test]
-fn s_134_an_update_is_answered_when_a_member_was_told() {
+fn s_134_an_update_is_answered_when_a_first_member_was_sent_it() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     rig.command(Command::Update { timeout: None });
     assert!(!has(&rig, "Reply"));
@@ -74,7 +74,7 @@ fn s_134_an_update_is_answered_when_a_member_was_told() {
 
 /// SF-16.
 #[test]
-fn s_134_a_lone_node_waits_for_nobody() {
+fn s_134_a_lone_node_answers_an_update_at_once() {
     let mut rig = rig(Preset::GoSwim, &[]);
     rig.command(Command::Update { timeout: None });
     rig.command(Command::Broadcast { data: b"hello?".to_vec(), wait: true });
@@ -86,7 +86,7 @@ fn s_134_a_lone_node_waits_for_nobody() {
 }
 
 #[test]
-fn s_127_a_broadcast_reaches_whom_we_ping() {
+fn s_127_a_broadcast_reaches_the_pinged_members() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     rig.command(Command::Broadcast { data: b"hello".to_vec(), wait: false });
     assert!(has(&rig, "Reply 1 Done"));
@@ -110,7 +110,7 @@ fn s_59_s_65_a_broadcast_that_fits_no_packet_is_refused_and_one_that_just_fits_g
 
 /// SF-15.
 #[test]
-fn s_92_s_98_a_full_queue_makes_the_pusher_wait_and_nobody_else() {
+fn s_92_s_98_a_full_queue_blocks_only_the_pusher() {
     let settings = quiet(Preset::GoSwim);
     let config = Config { user_max: 2, blocked_max: 2, settings, ..config(1, Preset::GoSwim) };
     let mut rig = rig_with(&config, &[2, 3]);
@@ -131,7 +131,7 @@ fn s_92_s_98_a_full_queue_makes_the_pusher_wait_and_nobody_else() {
 }
 
 #[test]
-fn s_110_s_111_a_stop_releases_who_waits_and_a_start_goes_on() {
+fn s_110_s_111_a_stop_answers_waiting_commands_and_a_start_resumes() {
     let settings = quiet(Preset::GoSwim);
     let config = Config { user_max: 1, settings, ..config(1, Preset::GoSwim) };
     for close in [true, false] {
@@ -168,7 +168,7 @@ fn s_109_a_machine_starts_by_itself_and_not_before() {
 }
 
 #[test]
-fn force_leave_makes_a_dead_node_one_that_left_and_a_living_one_contradicts() {
+fn force_leave_marks_a_dead_node_as_left_and_a_live_one_refutes() {
     let mut rig = rig(Preset::Lan, &[2, 3]);
     say(&mut rig, 3, &[dead(3, 2, 0)]);
     rig.command(Command::ForceLeave { id: id(2), prune: false });
@@ -191,7 +191,7 @@ fn s_128_the_local_node_is_as_it_was_configured() {
 }
 
 #[test]
-fn s_130_the_count_follows_who_comes_and_goes() {
+fn s_130_the_count_follows_joins_and_failures() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     let own = contents(9);
     say(&mut rig, 2, &[dead(2, 3, 0), alive(&own, 9, 0)]);
@@ -212,7 +212,7 @@ fn s_98_updates_never_wait_for_room() {
 }
 
 #[test]
-fn s_111_a_close_drops_what_waits_to_be_sent() {
+fn s_111_a_close_drops_queued_messages() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 2, &[suspect(2, 2, 0)]);
     rig.take_log();
@@ -232,7 +232,7 @@ fn s_132_a_detector_is_started_once() {
     assert_eq!(replies, ["Reply 1 AlreadyStarted", "Reply 2 Done", "Reply 3 Done"]);
 }
 
-/// Takes what it wants and sees the record.
+/// A handler that takes what it wants and sees the record.
 #[derive(Clone, Debug, Default)]
 struct Listener {
     heard: Vec<String>,
@@ -256,7 +256,7 @@ impl Handler for Listener {
 }
 
 #[test]
-fn s_9_s_99_s_104_handlers_see_the_record_and_pass_on_what_is_not_theirs() {
+fn s_9_s_99_s_104_handlers_see_the_record_and_pass_other_messages_on() {
     let mut swim =
         Swim::new(&Config { settings: quiet(Preset::GoSwim), ..config(1, Preset::GoSwim) }, [7; 32]).unwrap();
     swim.assume(&[node(2), node(3)]);

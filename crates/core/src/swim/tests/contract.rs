@@ -1,4 +1,4 @@
-//! What every machine promises.
+//! The contract of every machine.
 
 use super::*;
 use crate::contract::{self, Subject};

@@ -1,11 +1,11 @@
-//! What the presets lan, wan and local add, each switchable.
+//! The extras of the presets lan, wan and local, each switchable.
 
 use super::*;
 use crate::rng::Rng;
 use crate::time::Instant;
 
 #[test]
-fn s_138_presets_are_what_the_table_says() {
+fn s_138_presets_match_the_table() {
     let original = Preset::OriginalSwim.settings();
     let counts =
         (original.region_count, original.region_probes, original.neighbor_count, original.neighbor_probes);
@@ -29,7 +29,7 @@ fn s_138_presets_are_what_the_table_says() {
     assert!("lam".parse::<Preset>().unwrap_err().to_string().contains("use original_swim"));
 }
 
-/// A preset as a column of the table in the docs: every setting is in it, or this does not compile.
+/// A preset as a column of the table in the docs. A setting that is missing here does not compile.
 fn preset_column(preset: Preset) -> [(&'static str, String); 25] {
     let time = |value: Duration| match value.as_millis() {
         0 => "off".to_owned(),
@@ -112,7 +112,7 @@ fn preset_table() -> String {
 }
 
 #[test]
-fn s_138_the_table_of_presets_is_what_the_code_does() {
+fn s_138_the_table_of_presets_matches_the_code() {
     let docs = include_str!("../../../../../docs/spec/swim.md");
     let table = preset_table();
     assert!(docs.contains(&table), "put this into docs/spec/swim.md under Presets:\n{table}");
@@ -141,7 +141,7 @@ fn a_suspicion_shrinks_with_independent_confirmations() {
 }
 
 #[test]
-fn confirmations_are_passed_on_and_hasten_the_end() {
+fn confirmations_are_forwarded_and_shorten_the_suspicion() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     rig.take_log();
@@ -157,7 +157,7 @@ fn confirmations_are_passed_on_and_hasten_the_end() {
 }
 
 #[test]
-fn a_suspicion_nobody_shares_lasts_six_times_longer() {
+fn a_suspicion_without_confirmation_lasts_six_times_longer() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     for _ in 0..20 {
@@ -171,7 +171,7 @@ fn a_suspicion_nobody_shares_lasts_six_times_longer() {
 }
 
 #[test]
-fn a_node_that_is_not_well_takes_more_time() {
+fn an_unhealthy_node_has_longer_intervals_and_timeouts() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     next_ping(&mut rig);
     rig.take_log();
@@ -189,7 +189,7 @@ fn a_node_that_is_not_well_takes_more_time() {
 }
 
 #[test]
-fn helpers_that_say_no_show_that_it_is_not_us() {
+fn nacks_of_proxies_spare_the_local_health() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     let (_, sequence) = next_ping(&mut rig);
     rig.advance(Duration::from_millis(520));
@@ -202,9 +202,9 @@ fn helpers_that_say_no_show_that_it_is_not_us() {
     assert_eq!(rig.machine.prober.health().score(), 0);
 }
 
-/// SA-31c: the probe is over with the last no, and not before; the last probe of a suspicion keeps its time.
+/// SA-31c: the probe ends with the last nack, and not before; the last probe of a suspicion runs its full time.
 #[test]
-fn a_probe_is_over_once_all_helpers_have_said_no() {
+fn a_probe_ends_once_all_proxies_sent_a_nack() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
     let (target, sequence) = next_ping(&mut rig);
     rig.advance(Duration::from_millis(520));
@@ -223,7 +223,7 @@ fn a_probe_is_over_once_all_helpers_have_said_no() {
 }
 
 #[test]
-fn an_answer_before_the_last_no_counts() {
+fn an_answer_before_the_last_nack_counts() {
     for by_proxy in [false, true] {
         let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);
         let (target, sequence) = next_ping(&mut rig);
@@ -246,7 +246,7 @@ fn an_answer_before_the_last_no_counts() {
 }
 
 #[test]
-fn a_helper_says_no_in_time_if_asked_to() {
+fn a_proxy_sends_a_nack_in_time_if_requested() {
     let mut rig = rig(Preset::Lan, &[2, 3]);
     let target = contents(3);
     let (to, wants_nack, contents) = (id(1), true, target.borrow());
@@ -338,7 +338,7 @@ fn coordinates_learn_the_distances() {
 }
 
 #[test]
-fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
+fn coordinates_are_requested_at_an_interval_and_used_for_any_two_members() {
     let settings = Settings { coordinate_interval: 5 * SECOND, ..quiet(Preset::Lan) };
     let mut rig = rig_with(&Config { settings, stored_max: 0, ..config(1, Preset::Lan) }, &[2, 3]);
     let mut asked = 0;
@@ -378,14 +378,14 @@ fn coordinates_are_asked_for_now_and_then_and_used_for_any_two() {
 #[test]
 fn a_member_takes_at_most_256_bytes() {
     assert!(size_of::<Member>() <= 72, "{}", size_of::<Member>());
-    // Record, index, order and place of the list (an eighth to spare), hash tree, past the measured path.
+    // Record, index, order and place of the list (an eighth to spare), hash tree, and the measured path.
     let per_member = size_of::<Member>() + (8 + 4 + 4) * 9 / 8 + 4 + size_of::<member::Path>() + 16;
     assert!(per_member <= 256, "{per_member}");
 }
 
-/// SA-31b: with as few members as these everybody who hears of a suspicion probes the suspect in its next period.
+/// SA-31b: in a group this small every node that receives a suspicion probes the suspect in its next period.
 #[test]
-fn a_node_that_hears_of_a_suspicion_probes_the_suspect_and_shares_it() {
+fn a_node_that_receives_a_suspicion_probes_the_suspect_and_confirms_it() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5]);
     next_ping(&mut rig);
     rig.take_log();
@@ -410,7 +410,7 @@ fn a_node_that_hears_of_a_suspicion_probes_the_suspect_and_shares_it() {
 
 /// SA-31b: in a large group only some do.
 #[test]
-fn few_of_many_nodes_probe_a_suspect_of_others() {
+fn few_nodes_of_a_large_group_probe_a_suspect_of_others() {
     let others: Vec<u8> = (2..=200).collect();
     let mut rig = rig(Preset::Lan, &others);
     next_ping(&mut rig);
@@ -435,7 +435,7 @@ fn few_of_many_nodes_probe_a_suspect_of_others() {
     assert!((1..=12).contains(&confirmed), "{confirmed} of 100, where 3 in 100 are meant to");
 }
 
-/// SA-7c: accusations in flood would make a healthy node nine times slower.
+/// SA-7c: a flood of accusations would make a healthy node nine times slower.
 #[test]
 fn one_accusation_per_period_counts_for_the_health() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5, 6]);

@@ -32,7 +32,7 @@ impl Group {
         }
     }
 
-    /// All of `numbers`, knowing each other.
+    /// Nodes with these numbers, which know each other.
     fn of(numbers: core::ops::Range<u8>, preset: Preset) -> Self {
         let mut group = Self::new();
         let all: Vec<Node> = numbers.clone().map(node).collect();
@@ -153,9 +153,9 @@ impl Group {
     }
 }
 
-/// SF-1, SF-2: the suspecter dies as well, and the suspicion ends all the same.
+/// SF-1, SF-2: the first accuser crashes as well, and the suspicion still ends.
 #[test]
-fn s_r5_a_crash_is_known_to_all_and_nobody_else_is_buried() {
+fn s_r5_a_crash_is_detected_by_all_and_no_live_node_is_declared_dead() {
     for preset in Preset::ALL {
         let mut group = Group::of(1..11, preset);
         group.run(5 * SECOND);
@@ -174,7 +174,7 @@ fn s_r5_a_crash_is_known_to_all_and_nobody_else_is_buried() {
 
 /// SF-4.
 #[test]
-fn s_r3_a_link_lost_one_way_buries_nobody() {
+fn s_r3_a_one_way_link_loss_kills_no_member() {
     let mut group = Group::of(1..9, Preset::GoSwim);
     group.cut.insert((1, 2));
     group.run(60 * SECOND);
@@ -194,7 +194,7 @@ fn a_partition_of_ten_minutes_heals_by_itself() {
     group.events.clear();
     group.run(90 * SECOND);
     assert!(group.everyone_sees(State::Alive));
-    assert_eq!(group.died(), [], "and the healing buries nobody");
+    assert_eq!(group.died(), [], "healing declares no member dead");
 }
 
 /// SF-7 in go_swim: one Join heals it while the dead are remembered.
@@ -227,7 +227,7 @@ fn s_83_a_joiner_learns_of_fifty_quiet_members_through_one_of_them() {
 
 /// SF-8, on another address.
 #[test]
-fn s_23_a_restarted_node_comes_back_with_a_new_address_and_number_zero() {
+fn s_23_a_restarted_node_rejoins_with_a_new_address_and_incarnation_zero() {
     for preset in [Preset::GoSwim, Preset::Lan] {
         let mut group = Group::of(1..8, preset);
         group.run(3 * SECOND);
@@ -266,7 +266,7 @@ fn a_mass_restart_at_incarnation_zero_converges() {
 
 /// SF-18.
 #[test]
-fn a_node_that_slept_a_minute_buries_nobody_and_comes_back() {
+fn a_node_paused_for_a_minute_kills_no_member_and_rejoins() {
     let mut group = Group::of(1..8, Preset::Lan);
     group.run(5 * SECOND);
     let sleeper = group.nodes.remove(&3).unwrap();
@@ -279,9 +279,9 @@ fn a_node_that_slept_a_minute_buries_nobody_and_comes_back() {
     assert!(group.nodes[&3].incarnation() > Incarnation(0), "it contradicted");
 }
 
-/// Comparing equal tables is one small packet; a difference costs what it is, not what the table is.
+/// Comparing equal tables costs one small packet. A difference costs as much as it is large, not as the table is.
 #[test]
-fn anti_entropy_costs_what_differs() {
+fn the_cost_of_anti_entropy_follows_the_difference() {
     let settings = Settings { sync_interval: SECOND, probe_interval: 3600 * SECOND, ..quiet(Preset::Lan) };
     let cost = |members: u16, missing: u16| {
         let mut group = Group::new();
@@ -301,7 +301,7 @@ fn anti_entropy_costs_what_differs() {
             };
             group.start(&config, &known);
         }
-        // Only the comparison with each other, not with the nodes that do not exist.
+        // Only the comparison between the two, not with nodes that do not exist.
         for _ in 0..40 {
             group.act(1, |swim, _, queue| {
                 let hash = swim.members().hash(Range::ALL).to_be_bytes();

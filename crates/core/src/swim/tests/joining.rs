@@ -1,4 +1,4 @@
-//! Coming, going, and coming back.
+//! Joining, leaving and rejoining.
 
 use super::*;
 use crate::Machine;
@@ -16,7 +16,7 @@ fn s_135_a_join_goes_to_every_address_but_our_own() {
 
 /// SF-11.
 #[test]
-fn s_135_a_join_is_sent_three_times_until_somebody_answers() {
+fn s_135_a_join_is_sent_three_times_until_a_node_answers() {
     let mut rig = rig(Preset::GoSwim, &[]);
     rig.command(Command::Join { addrs: vec![addr(2), addr(3)] });
     let own = contents(3);
@@ -38,7 +38,7 @@ fn strange(from: u8, message: &Message<'_>) -> Vec<u8> {
 }
 
 #[test]
-fn a_join_of_another_ring_is_answered_and_lets_nobody_in() {
+fn a_join_of_another_ring_is_answered_and_adds_no_member() {
     let mut rig = rig(Preset::GoSwim, &[]);
     let own = contents(9);
     assert_eq!(rig.datagram(UDP, addr(9), &strange(9, &join(&own, 9, 0))), Ok(()));
@@ -79,7 +79,7 @@ fn s_83_a_join_is_an_alive_and_is_answered_with_ours() {
 
 /// SF-10: and with the whole table.
 #[test]
-fn s_83_who_is_asked_to_let_somebody_in_tells_it_of_everybody() {
+fn s_83_the_addressed_node_sends_a_joiner_its_whole_table() {
     let others: Vec<u8> = (2..202).collect();
     let mut rig = rig(Preset::Lan, &others);
     say(&mut rig, 3, &[dead(3, 4, 0), suspect(3, 5, 0)]);
@@ -100,13 +100,13 @@ fn s_83_who_is_asked_to_let_somebody_in_tells_it_of_everybody() {
         let name = format!("node: NodeView {{ id: {:?}", id(*n));
         assert!(told.iter().any(|text| text.contains(&name)), "node {n} is missing");
     }
-    assert!(told.iter().any(|text| text.starts_with("Suspect")), "and what is suspected");
-    assert!(!told.iter().any(|text| text.contains(&format!("{:?}", id(4)))), "but not of the dead");
+    assert!(told.iter().any(|text| text.starts_with("Suspect")), "suspicions are included");
+    assert!(!told.iter().any(|text| text.contains(&format!("{:?}", id(4)))), "dead members are not");
     assert!(rig.log.iter().all(|line| line.len() < 2 * 1400 + 100), "no packet over the limit");
 }
 
 #[test]
-fn s_83_the_table_goes_only_where_the_joiner_says_it_is() {
+fn s_83_the_table_goes_only_to_an_address_that_the_joiner_claims() {
     let mut rig = rig(Preset::Lan, &[2, 3, 4, 5]);
     let own = contents(9);
     rig.datagram(UDP, addr(66), &packet(9, &[join(&own, 9, 0)])).unwrap();
@@ -117,7 +117,7 @@ fn s_83_the_table_goes_only_where_the_joiner_says_it_is() {
 }
 
 #[test]
-fn s_83_in_go_swim_everyone_answers_a_join_it_hears_of_after_a_while() {
+fn s_83_in_go_swim_every_member_answers_a_forwarded_join_after_a_delay() {
     let own = contents(9);
     for (preset, expected) in [(Preset::GoSwim, 1), (Preset::Lan, 0)] {
         let mut rig = rig(preset, &[2, 3]);
@@ -151,10 +151,10 @@ fn s_72_go_swim_forwards_a_join_as_a_join() {
 
 /// SF-12.
 #[test]
-fn s_136_s_r8_a_leave_is_a_dead_of_our_own_that_we_do_not_contradict() {
+fn s_136_s_r8_a_leave_is_a_dead_of_the_node_itself_that_it_does_not_refute() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     rig.command(Command::Leave { timeout: None });
-    assert!(!has(&rig, "Reply"), "nobody was told yet");
+    assert!(!has(&rig, "Reply"), "no member was sent the update yet");
     next_ping(&mut rig);
     assert!(has(&rig, "Reply 1 Done"));
     let told = sent_kind(&mut rig, "Dead");
@@ -168,7 +168,7 @@ fn s_136_s_r8_a_leave_is_a_dead_of_our_own_that_we_do_not_contradict() {
 }
 
 #[test]
-fn s_r8_who_left_is_not_suspected_and_does_not_come_back_by_old_news() {
+fn s_r8_a_left_member_is_not_suspected_and_old_updates_do_not_revive_it() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     say(&mut rig, 2, &[dead(2, 2, 0)]);
     assert_eq!(status(&rig, 2), Some((0, State::Left)));
@@ -180,7 +180,7 @@ fn s_r8_who_left_is_not_suspected_and_does_not_come_back_by_old_news() {
 }
 
 #[test]
-fn s_136_a_leave_that_nobody_hears_times_out() {
+fn s_136_a_leave_that_no_member_receives_times_out() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     next_ping(&mut rig);
     rig.take_log();
@@ -193,7 +193,7 @@ fn s_136_a_leave_that_nobody_hears_times_out() {
 }
 
 #[test]
-fn s_r8_who_left_can_join_again() {
+fn s_r8_a_left_node_can_join_again() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     rig.command(Command::Leave { timeout: None });
     next_ping(&mut rig);
@@ -203,7 +203,7 @@ fn s_r8_who_left_can_join_again() {
 }
 
 #[test]
-fn s_133_a_stop_says_goodbye_if_told_to_and_ends() {
+fn s_133_a_stop_leaves_if_configured_and_ends() {
     for leave in [true, false] {
         let settings = quiet(Preset::GoSwim);
         let config = Config { leave_on_stop: leave, settings, ..config(1, Preset::GoSwim) };
@@ -219,7 +219,7 @@ fn s_133_a_stop_says_goodbye_if_told_to_and_ends() {
 }
 
 #[test]
-fn known_members_are_kept_and_joined_after_a_restart() {
+fn known_members_are_stored_and_joined_after_a_restart() {
     let trusting = Settings { verify: false, ..Preset::Lan.settings() };
     let mut rig = rig_with(&Config { settings: trusting, ..config(1, Preset::Lan) }, &[2, 3]);
     let own = contents(9);
@@ -230,12 +230,12 @@ fn known_members_are_kept_and_joined_after_a_restart() {
     assert_eq!(rig.disk.len(), 2);
     say(&mut rig, 8, &[dead(8, 8, 0)]);
     rig.advance(6 * SECOND);
-    assert_eq!(rig.disk.len(), 2, "also those who left, for the history");
+    assert_eq!(rig.disk.len(), 2, "also left members, for the history");
     let mut again = Rig::new(Swim::new(&config(1, Preset::Lan), [8; 32]).unwrap());
     again.disk = rig.disk;
     again.start();
     let joins: Vec<SocketAddr> = sent_kind(&mut again, "Join").into_iter().map(|(to, _)| to).collect();
-    assert_eq!(joins, [addr(9)], "who left is not asked again");
+    assert_eq!(joins, [addr(9)], "a left member is not probed again");
     again.take_log();
     again.command(Command::Members { all: true });
     assert!(has(&again, "state: Left") && has(&again, "since_micros: Some"), "but is shown: {:?}", again.log);
@@ -243,7 +243,7 @@ fn known_members_are_kept_and_joined_after_a_restart() {
 
 /// SA-33b.
 #[test]
-fn failed_members_are_shown_for_a_day_and_can_be_force_left_and_pruned() {
+fn failed_members_are_listed_for_a_day_and_can_be_force_left_and_pruned() {
     let mut rig = rig(Preset::Lan, &[2, 3]);
     say(&mut rig, 3, &[dead(3, 2, 0)]);
     rig.advance(40 * SECOND);
@@ -266,7 +266,7 @@ fn failed_members_are_shown_for_a_day_and_can_be_force_left_and_pruned() {
 }
 
 #[test]
-fn what_is_kept_and_not_readable_is_counted() {
+fn unreadable_stored_members_are_counted() {
     let mut rig = Rig::new(Swim::new(&config(1, Preset::Lan), [8; 32]).unwrap());
     rig.disk.insert((SPACE, b"short".to_vec()), b"x".to_vec());
     rig.start();
@@ -277,7 +277,7 @@ fn what_is_kept_and_not_readable_is_counted() {
 
 /// SF-9 and the retry of #222.
 #[test]
-fn past_members_are_asked_again_for_ever() {
+fn past_members_are_probed_for_ever() {
     let settings = Settings { retry_interval: 10 * SECOND, ..quiet(Preset::Lan) };
     let mut rig = rig_with(&Config { settings, ..config(1, Preset::Lan) }, &[2, 3]);
     say(&mut rig, 3, &[dead(3, 2, 4)]);
@@ -295,7 +295,7 @@ fn past_members_are_asked_again_for_ever() {
     let to_lost: Vec<_> = asked.iter().filter(|(to, _)| *to == addr(2)).collect();
     assert!((58..=61).contains(&to_lost.len()), "{}", to_lost.len());
     assert!(to_lost[0].1[0].starts_with("Join") && to_lost[0].1[1].starts_with("Dead"), "{to_lost:?}");
-    // An old Alive does not bring it back, its own word does.
+    // An old Alive does not revive it, its own Alive does.
     let own = contents(2);
     say(&mut rig, 3, &[alive(&own, 2, 4)]);
     assert_eq!(status(&rig, 2), None);
@@ -304,7 +304,7 @@ fn past_members_are_asked_again_for_ever() {
 }
 
 #[test]
-fn the_list_of_the_past_is_bounded() {
+fn the_list_of_past_members_is_bounded() {
     let mut past = tombstones::Tombstones::new(3);
     let member = |n: u8| tombstones::Tombstone { addr: addr(n).into(), status: None, ended: None };
     (1..10).for_each(|n| past.add(id(n), member(n)));

@@ -1,10 +1,10 @@
-//! What is known of a member is a join-semilattice: order, grouping and repetition of news do not matter.
+//! The replicated state of a member is a join-semilattice: order, grouping and repetition of updates do not matter.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A piece of news about one member.
+/// An update about one member.
 #[derive(Clone, Debug)]
 struct News {
     status: Status,
@@ -31,7 +31,7 @@ fn told(mut member: Member, all: &[News]) -> Member {
     member
 }
 
-/// What one node would tell another of a member, as news.
+/// The updates that one node would send another about a member.
 fn as_news(member: &Member) -> [News; 2] {
     let alive = Status::new(member.contents_incarnation(), State::Alive);
     [
@@ -42,7 +42,7 @@ fn as_news(member: &Member) -> [News; 2] {
 
 proptest! {
     #[test]
-    fn s_78_the_order_of_news_does_not_matter(all in prop::collection::vec(news(), 0..8), seed: u64) {
+    fn s_78_the_order_of_updates_does_not_matter(all in prop::collection::vec(news(), 0..8), seed: u64) {
         let mut other = all.clone();
         crate::rng::Rng::from_number(seed, 0).shuffle(&mut other);
         prop_assert_eq!(told(member(), &all), told(member(), &other));
@@ -112,7 +112,7 @@ fn s_78_every_order_of_three_messages_ends_the_same() {
     }
 }
 
-/// What fools Serf: alive@1, dead@1, dead@10, alive@2.
+/// The sequence that Serf gets wrong: alive@1, dead@1, dead@10, alive@2.
 #[test]
 fn s_82_no_stale_message_revives_the_dead() {
     let mut rig = rig(Preset::Lan, &[2, 3]);

@@ -18,7 +18,7 @@ fn shuffled(count: u32, rng: &mut Rng) -> ShuffleList {
 }
 
 #[test]
-fn s_43_everyone_has_a_turn_in_each_round_and_each_round_is_shuffled() {
+fn s_43_every_node_is_chosen_once_per_round_and_each_round_is_shuffled() {
     let mut rng = Rng::from_number(1, 0);
     let mut list = shuffled(20, &mut rng);
     let mut rounds = Vec::new();
@@ -52,7 +52,7 @@ fn s_38_an_empty_list_has_no_next() {
 }
 
 #[test]
-fn s_35_a_new_node_comes_at_a_random_place_among_those_still_to_come() {
+fn s_35_a_new_node_gets_a_random_place_among_those_not_yet_chosen() {
     let mut seen = BTreeMap::new();
     for seed in 0..2_000 {
         let mut rng = Rng::from_number(seed, 0);
@@ -66,7 +66,7 @@ fn s_35_a_new_node_comes_at_a_random_place_among_those_still_to_come() {
 }
 
 #[test]
-fn s_36_removing_a_node_skips_nobody() {
+fn s_36_removing_a_node_skips_no_other() {
     let mut rng = Rng::from_number(3, 0);
     for gone in 0..10 {
         let mut list = shuffled(10, &mut rng);
@@ -95,7 +95,7 @@ fn s_37_choose_gives_distinct_nodes_without_those_excluded() {
 }
 
 #[test]
-fn s_39_the_list_is_everyone() {
+fn s_39_the_list_has_every_node() {
     let mut rng = Rng::from_number(5, 0);
     let list = shuffled(7, &mut rng);
     let mut all = list.list().to_vec();
@@ -104,9 +104,10 @@ fn s_39_the_list_is_everyone() {
 }
 
 proptest! {
-    /// The bound of S-R7 under churn: who stays is chosen again within 2n − 1 turns, and a newcomer may have a turn in both rounds.
+    /// The bound of S-R7 under churn. A node that stays is chosen again within 2n − 1 turns; a newcomer may be chosen
+    /// in both rounds.
     #[test]
-    fn s_r7_nobody_waits_longer_than_two_rounds(seed: u64, churn in prop::collection::vec(0u8..4, 200)) {
+    fn s_r7_no_node_waits_longer_than_two_rounds(seed: u64, churn in prop::collection::vec(0u8..4, 200)) {
         let mut rng = Rng::from_number(seed, 0);
         let mut list = shuffled(12, &mut rng);
         let (mut next, mut waited, mut bound) = (12u32, 0usize, 2 * 12 - 1);
@@ -159,7 +160,7 @@ proptest! {
         }
     }
 
-    /// SF-25: buckets under churn hold everyone once, in the sizes of the formula, and everyone has a turn.
+    /// SF-25: under churn every node is in exactly one bucket, the sizes follow the formula, and every node is chosen.
     #[test]
     fn s_44_every_node_is_in_exactly_one_bucket(seed: u64, n in 0u32..60, k in 1usize..6, gone in 0u32..20) {
         let mut rng = Rng::from_number(seed, 0);
@@ -218,7 +219,7 @@ fn s_48_s_49_some_of_the_nearest_and_the_rest_from_the_regions() {
 }
 
 #[test]
-fn s_49_neighbours_come_first_and_each_side_stands_in_for_the_other() {
+fn s_49_neighbours_come_first_and_each_list_fills_up_the_other() {
     let mut rng = Rng::from_number(9, 0);
     let mut list = Selection::new(2, 2, 5, 2);
     list.update(&slots(0..4), &mut rng);

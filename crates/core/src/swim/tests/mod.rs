@@ -1,4 +1,4 @@
-//! The clauses of `docs/spec/swim.md`, each with the test that would notice if it were broken.
+//! The clauses of `docs/spec/swim.md`, each with a test that fails if it is broken.
 
 mod api;
 mod contract;
@@ -43,8 +43,7 @@ fn config(n: u8, preset: Preset) -> Config {
     Config { bind: addr(n), ..Config::new(id(n), preset) }
 }
 
-/// Settings without anything that happens by itself but the periods, and where everybody is believed: `proving.rs` has
-/// the tests of who is not.
+/// Settings without timers other than the periods, and without verification: `proving.rs` has the tests of that.
 fn quiet(preset: Preset) -> Settings {
     Settings {
         gossip_interval: Duration::ZERO,
@@ -125,7 +124,7 @@ fn say(rig: &mut Rig<Swim>, from: u8, messages: &[Message<'_>]) {
     rig.datagram(UDP, addr(from), &packet(from, messages)).unwrap();
 }
 
-/// What was sent, to which node, message by message as it prints.
+/// The packets that were sent: receiver, and messages as they print.
 fn sent(rig: &mut Rig<Swim>) -> Vec<(SocketAddr, Vec<String>)> {
     let log = rig.take_log();
     let sends = log.iter().filter_map(|line| line.strip_prefix("Send 0:0 to "));
@@ -145,7 +144,7 @@ fn unhex(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-/// All messages sent that begin so, with where they went.
+/// All messages sent that begin with `kind`, and their receivers.
 fn sent_kind(rig: &mut Rig<Swim>, kind: &str) -> Vec<(SocketAddr, String)> {
     let all = sent(rig).into_iter();
     all.flat_map(|(to, messages)| messages.into_iter().map(move |message| (to, message)))
@@ -162,7 +161,7 @@ fn status(rig: &Rig<Swim>, n: u8) -> Option<(u32, State)> {
     Some((member.incarnation().0, member.state()))
 }
 
-/// Lets a period begin, and tells whom it pings with which sequence.
+/// Lets a period begin, and returns the target and the sequence of its ping.
 fn next_ping(rig: &mut Rig<Swim>) -> (u8, Sequence) {
     let period = rig.machine.period();
     while rig.machine.period() == period {

@@ -1,4 +1,4 @@
-//! Periods, probes and what becomes of who does not answer.
+//! Periods, probes, and members that do not answer.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn s_69_s_79_a_ping_is_answered_with_an_ack_that_echoes_its_sequence() {
 }
 
 #[test]
-fn s_79_an_unknown_asker_is_answered_where_it_asks_from_and_asked_for_its_name() {
+fn s_79_an_unknown_prober_is_answered_at_its_source_and_asked_for_its_alive() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 9, &[ping(9, 1, 5)]);
     let acks = sent_kind(&mut rig, "Ack");
@@ -48,11 +48,11 @@ fn s_79_an_unknown_asker_is_answered_where_it_asks_from_and_asked_for_its_name()
     let introduce =
         Message::Ack { header, local_time: Wall::from_micros(0), introduce: true, coordinate: None };
     say(&mut rig, 2, &[introduce]);
-    assert_eq!(sent_kind(&mut rig, "Alive").len(), 1, "we tell who we are");
+    assert_eq!(sent_kind(&mut rig, "Alive").len(), 1, "this node sends its Alive");
 }
 
 #[test]
-fn s_67_a_ping_for_another_node_is_dropped_and_one_for_nobody_answered() {
+fn s_67_a_ping_for_another_id_is_dropped_and_one_for_id_zero_is_answered() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 2, &[ping(2, 3, 77)]);
     assert_eq!(rig.machine.counted().misaddressed, 1);
@@ -69,7 +69,7 @@ fn s_67_a_ping_for_another_node_is_dropped_and_one_for_nobody_answered() {
 }
 
 #[test]
-fn s_r3_who_does_not_answer_in_time_is_pinged_through_others() {
+fn s_r3_a_target_that_does_not_answer_in_time_is_pinged_through_proxies() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4, 5, 6]);
     let (target, sequence) = next_ping(&mut rig);
     rig.take_log();
@@ -97,7 +97,7 @@ fn s_120_the_time_for_a_direct_answer_is_the_probe_timeout() {
 }
 
 #[test]
-fn s_118_as_many_helpers_are_asked_as_configured() {
+fn s_118_as_many_proxies_are_asked_as_configured() {
     let settings = Settings { indirect_probes: 2, ..quiet(Preset::GoSwim) };
     let mut rig =
         rig_with(&Config { settings, ..config(1, Preset::GoSwim) }, &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
@@ -108,7 +108,7 @@ fn s_118_as_many_helpers_are_asked_as_configured() {
 }
 
 #[test]
-fn s_r4_who_answers_neither_is_suspected_at_the_start_of_the_next_period() {
+fn s_r4_a_target_that_answers_neither_probe_is_suspected_at_the_next_period() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     let (target, _) = next_ping(&mut rig);
     rig.advance(Duration::from_millis(900));
@@ -117,7 +117,7 @@ fn s_r4_who_answers_neither_is_suspected_at_the_start_of_the_next_period() {
     assert_eq!(status(&rig, target), Some((0, State::Suspect)));
     assert!(has(&rig, "MemberSuspected"));
     let told = sent_kind(&mut rig, "Suspect");
-    assert!(!told.is_empty(), "and that is told at once");
+    assert!(!told.is_empty(), "the suspicion is sent at once");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn s_79_a_late_answer_within_the_period_counts() {
 }
 
 #[test]
-fn s_71_an_indirect_ack_of_a_helper_counts_and_of_nobody_else() {
+fn s_71_an_indirect_ack_counts_only_from_a_proxy() {
     for (helper_asked, expected) in [(true, State::Alive), (false, State::Suspect)] {
         let mut rig = rig(Preset::GoSwim, &[2, 3, 4, 5, 6, 7]);
         let (target, sequence) = next_ping(&mut rig);
@@ -147,7 +147,7 @@ fn s_71_an_indirect_ack_of_a_helper_counts_and_of_nobody_else() {
 }
 
 #[test]
-fn s_70_s_71_a_helper_pings_the_target_and_passes_the_answer_on() {
+fn s_70_s_71_a_proxy_pings_the_target_and_forwards_the_answer() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     rig.take_log();
     let elsewhere = contents(99);
@@ -170,7 +170,7 @@ fn s_70_s_71_a_helper_pings_the_target_and_passes_the_answer_on() {
 }
 
 #[test]
-fn s_70_requests_of_one_asker_are_limited() {
+fn s_70_relays_for_one_requester_are_limited() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     let target = contents(9);
     for sequence in 0..20 {
@@ -196,7 +196,7 @@ fn s_70_requests_of_one_asker_are_limited() {
 }
 
 #[test]
-fn s_r5_who_does_not_contradict_in_time_is_dead() {
+fn s_r5_a_suspect_that_does_not_refute_in_time_is_dead() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     // Four members, one digit: 5 × 1 × 1 s.
@@ -210,7 +210,7 @@ fn s_r5_who_does_not_contradict_in_time_is_dead() {
 }
 
 #[test]
-fn s_r5_who_contradicts_lives() {
+fn s_r5_a_suspect_that_refutes_is_alive() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     let own = contents(2);
@@ -222,7 +222,7 @@ fn s_r5_who_contradicts_lives() {
 }
 
 #[test]
-fn s_79_an_ack_does_not_clear_a_suspicion_but_the_ping_tells_the_suspect() {
+fn s_79_an_ack_does_not_clear_a_suspicion_but_the_ping_carries_it() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     rig.take_log();
@@ -275,7 +275,7 @@ fn s_12_the_other_addresses_are_tried_when_the_first_does_not_answer() {
 
 /// SF-18 and SA-32.
 #[test]
-fn s_119_a_tick_that_comes_late_suspects_nobody() {
+fn s_119_a_late_tick_suspects_no_member() {
     for (preset, expected) in [(Preset::GoSwim, State::Alive), (Preset::OriginalSwim, State::Suspect)] {
         let mut rig = rig(preset, &[2, 3, 4]);
         let (target, _) = next_ping(&mut rig);
@@ -287,7 +287,7 @@ fn s_119_a_tick_that_comes_late_suspects_nobody() {
 }
 
 #[test]
-fn s_119_a_suspicion_does_not_run_out_while_we_sleep() {
+fn s_119_a_suspicion_does_not_expire_during_a_pause() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     rig.sleep(60 * SECOND);
@@ -304,7 +304,7 @@ fn s_119_periods_follow_each_other_at_the_interval() {
     assert_eq!(rig.machine.period(), from + 20);
 }
 
-/// SF-21: of two targets that fail in one period, the proxy's answer is for one.
+/// SF-21: if two targets fail in one period, the proxy's answer is for one of them.
 #[test]
 fn s_67_an_answer_belongs_to_its_probe() {
     let settings = Settings { region_probes: 2, ..quiet(Preset::GoSwim) };
@@ -325,9 +325,9 @@ fn s_67_an_answer_belongs_to_its_probe() {
     assert_eq!((state(probes[0].id), state(probes[1].id)), (State::Alive, State::Suspect));
 }
 
-/// SF-24, and that nobody can answer a ping that it did not get.
+/// SF-24: a node that did not get a ping cannot answer it.
 #[test]
-fn s_67_the_number_of_a_probe_does_not_tell_the_next() {
+fn s_67_the_number_of_a_probe_does_not_predict_the_next() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     let mut last = next_ping(&mut rig).1;
     let mut steps = std::collections::BTreeSet::new();
@@ -343,9 +343,9 @@ fn s_67_the_number_of_a_probe_does_not_tell_the_next() {
     assert_eq!(steps.len(), 40);
 }
 
-/// SF-19: the round-trip time is measured by the monotonic clock, whatever the peer's or our clock on the wall says.
+/// SF-19: the round-trip time is measured by the monotonic clock, whatever the wall clocks say.
 #[test]
-fn s_80_the_round_trip_time_is_measured_and_told() {
+fn s_80_the_round_trip_time_is_measured_and_reported() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     let (_, sequence) = next_ping(&mut rig);
     let probe = rig.machine.prober.probes().clone().take().remove(0);

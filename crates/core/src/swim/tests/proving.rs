@@ -1,8 +1,8 @@
-//! Who is believed what: forged news changes nothing (SA-7c, SA-31a, SA-58a, SA-61).
+//! Verification of claims: forged updates change nothing (SA-7c, SA-31a, SA-58a, SA-61).
 
 use super::*;
 
-/// Node 1 among others, as the preset is.
+/// Node 1 among others, with the settings of the preset.
 fn wary(preset: Preset, others: &[u8]) -> Rig<Swim> {
     let settings = Settings { verify: true, ..quiet(preset) };
     rig_with(&Config { settings, stored_max: 0, ..config(1, preset) }, others)
@@ -16,20 +16,20 @@ fn nonce_to(rig: &mut Rig<Swim>, to: SocketAddr) -> Option<Sequence> {
     number.parse().ok().map(Sequence)
 }
 
-/// Node `n` answers the last ping to its address with what it says of itself.
+/// Node `n` answers the last ping to its address with an Ack and this message.
 fn prove(rig: &mut Rig<Swim>, n: u8, from: SocketAddr, word: Message<'_>) {
     let nonce = nonce_to(rig, from).expect("it is asked");
     rig.datagram(UDP, from, &packet(n, &[ack(n, nonce), word])).unwrap();
 }
 
 #[test]
-fn s_73_an_invented_member_is_never_shown_before_it_answered() {
+fn s_73_an_invented_member_is_never_listed_before_it_answered() {
     let mut rig = wary(Preset::Lan, &[2, 3]);
     let own = contents(9);
     say(&mut rig, 2, &[alive(&own, 9, 0)]);
     assert_eq!(status(&rig, 9), None);
     assert!(!has(&rig, "MemberJoined"));
-    // Somebody else answers, or with another number.
+    // Another node answers, or the right one with another nonce.
     say(&mut rig, 9, &[ack(9, Sequence(5)), alive(&own, 9, 0)]);
     assert_eq!(status(&rig, 9), None);
     prove(&mut rig, 9, addr(9), alive(&own, 9, 0));
@@ -37,9 +37,9 @@ fn s_73_an_invented_member_is_never_shown_before_it_answered() {
     assert!(has(&rig, "MemberJoined"));
 }
 
-/// SA-61: whatever a node tells of itself, a question about it is long enough for its whole answer.
+/// SA-61: whatever contents a node has, a question to it is long enough for its whole answer.
 #[test]
-fn s_73_a_stranger_with_any_metadata_answers_a_question_in_full() {
+fn s_73_an_unknown_node_with_any_metadata_answers_a_question_in_full() {
     for length in 0..=META_BYTES_MAX {
         let described = OwnContents::new(&[addr(9)], &vec![7; length]).unwrap();
         let mut rig = wary(Preset::Lan, &[2, 3]);
@@ -56,7 +56,7 @@ fn s_73_a_stranger_with_any_metadata_answers_a_question_in_full() {
 }
 
 #[test]
-fn s_73_a_flood_of_invented_members_is_asked_at_a_bounded_rate() {
+fn s_73_a_flood_of_invented_members_is_verified_at_a_bounded_rate() {
     let mut rig = wary(Preset::Lan, &[2, 3]);
     for n in 0..1_000u16 {
         let own = OwnContents::new(&[SocketAddr::from(([10, 9, (n >> 8) as u8, n as u8], 1))], &[]).unwrap();
@@ -101,12 +101,12 @@ fn s_6_a_member_moves_once_its_old_address_is_silent() {
         let expected = if old_answers { addr(2) } else { addr(42) };
         assert_eq!(rig.machine.members().member(id(2)).unwrap().addr(), expected);
         let told: Vec<SocketAddr> = sent_kind(&mut rig, "Alive").into_iter().map(|(to, _)| to).collect();
-        assert_eq!(told.contains(&addr(2)) && told.contains(&addr(42)), old_answers, "both hear of it");
+        assert_eq!(told.contains(&addr(2)) && told.contains(&addr(42)), old_answers, "both get an Alive");
     }
 }
 
 #[test]
-fn s_13_two_nodes_of_one_name_are_told() {
+fn s_13_two_nodes_with_one_name_are_reported() {
     let meta = |tags: &str| Tags { name: tags.into(), ..Tags::default() }.encode().unwrap();
     let settings = Settings { verify: true, ..quiet(Preset::Lan) };
     let config = Config { settings, meta: meta("red"), stored_max: 0, ..config(1, Preset::Lan) };
@@ -121,9 +121,9 @@ fn s_13_two_nodes_of_one_name_are_told() {
     assert!(told.len() == 1 && told[0].contains("10.0.0.9"), "{told:?}");
 }
 
-/// The number of others is believed up to eight above what a node has proved; it is never what an accusation says.
+/// Claims of others raise an incarnation at most eight above the proved one; accusations never raise it.
 #[test]
-fn s_78_others_do_not_drive_an_incarnation() {
+fn s_78_claims_of_others_do_not_drive_an_incarnation() {
     let mut rig = wary(Preset::Lan, &[2, 3]);
     let own = contents(2);
     for number in 1..200 {
@@ -136,7 +136,7 @@ fn s_78_others_do_not_drive_an_incarnation() {
     assert_eq!(status(&rig, 2), Some((300, State::Alive)), "its own word, if it answered");
 }
 
-/// A crashed node that a forger keeps alive gets half of its time more, however much is forged.
+/// A crashed node that a forger keeps alive gets half of its timeout more, however much is forged.
 #[test]
 fn s_r5_a_forged_refutation_does_not_prolong_a_suspicion() {
     for forged in [false, true] {
@@ -156,7 +156,7 @@ fn s_r5_a_forged_refutation_does_not_prolong_a_suspicion() {
     }
 }
 
-/// Nobody dies who answers, whatever is said.
+/// A member that answers does not die, whatever is claimed.
 #[test]
 fn s_r5_a_node_that_answers_its_last_probe_does_not_die() {
     let mut rig = wary(Preset::GoSwim, &[2, 3, 4]);
@@ -176,7 +176,7 @@ fn s_r5_a_node_that_answers_its_last_probe_does_not_die() {
 }
 
 #[test]
-fn s_75_a_death_that_others_tell_is_believed_when_the_own_probe_fails() {
+fn s_75_a_death_declared_by_others_is_accepted_when_the_own_probe_fails() {
     let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
     say(&mut rig, 3, &[dead(3, 2, 0)]);
     assert_eq!(status(&rig, 2).unwrap().1, State::Suspect);
@@ -185,7 +185,7 @@ fn s_75_a_death_that_others_tell_is_believed_when_the_own_probe_fails() {
 }
 
 #[test]
-fn s_r8_a_forged_goodbye_is_disputed() {
+fn s_r8_a_forged_leave_is_refuted() {
     let mut rig = wary(Preset::Lan, &[2, 3]);
     let own = contents(2);
     say(&mut rig, 3, &[dead(2, 2, 0)]);
@@ -194,7 +194,7 @@ fn s_r8_a_forged_goodbye_is_disputed() {
     rig.advance(2 * SECOND);
     assert_eq!(rig.machine.members().member(id(2)).unwrap().incarnation(), Incarnation(1));
     assert!(!has(&rig, "MemberLeft"));
-    // Its own goodbye counts at once, and that of one that is gone after an interval.
+    // A node's own Dead counts at once; for one that does not answer, its Dead counts after an interval.
     say(&mut rig, 3, &[dead(2, 2, 1)]);
     prove(&mut rig, 2, addr(2), dead(2, 2, 1));
     assert_eq!(status(&rig, 2), Some((1, State::Left)));
@@ -205,7 +205,7 @@ fn s_r8_a_forged_goodbye_is_disputed() {
     assert!(has(&rig, "MemberLeft"));
 }
 
-/// SA-61: one Join makes nobody send more than three times its bytes before the address is proved.
+/// SA-61: one Join makes no node send more than three times its bytes before the address is proved.
 #[test]
 fn s_83_a_join_gets_three_times_its_bytes_until_it_shows_a_cookie() {
     for preset in [Preset::Lan, Preset::GoSwim] {
@@ -246,7 +246,7 @@ fn s_83_a_cookie_is_for_one_address_and_one_node() {
 }
 
 #[test]
-fn s_79_an_answer_goes_to_where_the_question_came_from() {
+fn s_79_an_answer_goes_to_the_source_of_the_question() {
     let mut rig = wary(Preset::Lan, &[2, 3]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
     rig.take_log();
@@ -258,7 +258,7 @@ fn s_79_an_answer_goes_to_where_the_question_came_from() {
     );
 }
 
-/// SA-22a, SA-61: updates wait to be sent, and whoever is not known to be where it speaks from gets none of them.
+/// SA-22a, SA-61: updates are queued, and a sender that is not known at its source gets none of them.
 #[test]
 fn s_70_unknown_senders_get_bare_answers_to_indirect_pings_and_accusations() {
     let mut rig = wary(Preset::Lan, &[2, 3, 4]);
@@ -291,9 +291,10 @@ fn s_70_unknown_senders_get_bare_answers_to_indirect_pings_and_accusations() {
     assert!(has(&rig, "07070707"), "{:?}", rig.log);
 }
 
-/// SA-7c: a node whose number was driven high, and which lost it with its disk, is a member again once it is forgotten.
+/// SA-7c: a node whose incarnation was driven high, and which lost it with its disk, is a member again once it is
+/// forgotten.
 #[test]
-fn s_22_a_node_that_lost_a_number_it_cannot_follow_comes_back_as_a_new_one() {
+fn s_22_a_node_that_lost_an_incarnation_it_cannot_follow_returns_as_a_new_one() {
     let far = Incarnation::FORMER_MAX + 100;
     let mut rig = wary(Preset::Lan, &[2, 3]);
     let own = contents(2);
@@ -308,7 +309,7 @@ fn s_22_a_node_that_lost_a_number_it_cannot_follow_comes_back_as_a_new_one() {
     assert_eq!(status(&rig, 2), None, "not without proof");
     prove(&mut rig, 2, addr(2), alive(&own, 2, 0));
     assert_eq!(status(&rig, 2), Some((0, State::Alive)));
-    // One that can follow is told what is held against it, and refutes.
+    // A node that can follow gets its accusation, and refutes.
     rig.command(Command::ForceLeave { id: id(2), prune: false });
     rig.advance(40 * SECOND);
     rig.take_log();
@@ -316,9 +317,9 @@ fn s_22_a_node_that_lost_a_number_it_cannot_follow_comes_back_as_a_new_one() {
     assert_eq!(sent_kind(&mut rig, "Dead").len(), 1);
 }
 
-/// SA-31b: forged Alives drive the numbers apart that nodes hold of a crashed one. Its accusers still count together.
+/// SA-31b: forged Alives make nodes hold different incarnations of a crashed node. Its accusers still count together.
 #[test]
-fn s_74_accusers_of_slightly_lower_numbers_share_a_suspicion() {
+fn s_74_accusers_of_slightly_lower_incarnations_confirm_a_suspicion() {
     for (lower, is_shared) in [(1, true), (8, true), (9, false)] {
         let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
         let own = contents(2);

@@ -78,7 +78,7 @@ fn s_93_a_match_is_that_of_the_vector() {
 }
 
 #[test]
-fn s_95_what_was_sent_less_often_goes_first() {
+fn s_95_the_least_sent_broadcast_goes_first() {
     let mut queue = BroadcastQueue::new();
     queue.push_sent(named("twice", 1), 2);
     queue.push_sent(named("once", 9), 1);
@@ -96,7 +96,7 @@ fn s_96_at_equal_priority_the_smaller_goes_first_then_the_older() {
 }
 
 #[test]
-fn s_85_a_newer_one_takes_the_place_of_an_older_and_not_conversely() {
+fn s_85_a_newer_broadcast_replaces_an_older_and_not_conversely() {
     let mut queue = BroadcastQueue::new();
     assert_eq!(queue.push(about("alive 1", 7, 1)), Pushed::Queued);
     assert_eq!(queue.push(about("alive 2", 7, 2)), Pushed::Queued);
@@ -131,7 +131,7 @@ fn s_89_transmissions_are_counted_and_a_shrunken_group_finishes_old_ones_unsent(
 }
 
 #[test]
-fn s_94_the_size_is_the_number_that_waits() {
+fn s_94_the_size_is_the_number_of_queued_broadcasts() {
     let mut queue = BroadcastQueue::new();
     assert!(queue.is_empty());
     queue.push(about("one", 1, 1));

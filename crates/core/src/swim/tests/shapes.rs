@@ -1,4 +1,4 @@
-//! What the types of the document have, where a clause says no more than that: each is used once as it is meant.
+//! The types of the document, for clauses that only name them: each is used once as intended.
 
 use super::*;
 use crate::Machine;
@@ -11,7 +11,7 @@ fn rig_set(change: fn(&mut Settings), others: &[u8]) -> Rig<Swim> {
     rig_with(&Config { settings, stored_max: 0, ..config(1, Preset::GoSwim) }, others)
 }
 
-/// Whom node 1 pings in so many periods.
+/// The nodes that node 1 pings in this many periods.
 fn pinged(rig: &mut Rig<Swim>, periods: usize) -> Vec<u8> {
     let mut all = Vec::new();
     for _ in 0..periods {
@@ -33,7 +33,7 @@ fn s_4_an_id_is_sixteen_bytes_and_all_of_them_count() {
 }
 
 #[test]
-fn s_5_a_node_is_told_by_its_id() {
+fn s_5_a_node_is_identified_by_its_id() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 9, &[join(&contents(9), 9, 0)]);
     assert_eq!(rig.machine.members().member(id(9)).map(Member::id), Some(id(9)));
@@ -66,7 +66,7 @@ fn s_15_the_record_contains_the_node() {
 }
 
 #[test]
-fn s_17_the_period_of_the_last_word_is_kept() {
+fn s_17_the_period_of_the_last_received_message_is_kept() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     next_ping(&mut rig);
     next_ping(&mut rig);
@@ -108,7 +108,7 @@ fn s_20_one_sort_after_another_gives_what_each_gives_alone() {
 }
 
 #[test]
-fn s_26_the_state_decides_who_is_a_member() {
+fn s_26_the_state_decides_which_nodes_are_members() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     assert_eq!(rig.machine.members().live(), 3);
     say(&mut rig, 2, &[suspect(2, 3, 0)]);
@@ -175,7 +175,7 @@ fn s_50_a_coded_message_has_the_bytes_of_its_message_and_their_number() {
     }
 }
 
-/// A broadcast is coded when it is made: the packets that carry it have the same bytes, whatever was said in between.
+/// A broadcast is encoded once: all packets that carry it have the same bytes.
 #[test]
 fn s_55_the_bytes_of_a_coded_message_are_made_once() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
@@ -210,14 +210,14 @@ fn s_57_a_packet_has_a_receiver_and_messages() {
 }
 
 #[test]
-fn s_58_a_packet_that_comes_has_messages_and_who_sent_it() {
+fn s_58_an_incoming_packet_has_messages_and_a_sender() {
     let bytes = packet(4, &[suspect(3, 2, 1), dead(3, 2, 1)]);
     let (head, messages) = Head::read(&bytes).unwrap();
     assert_eq!((head.from, messages.count()), (id(4), 2));
 }
 
 #[test]
-fn s_60_what_is_sent_waits_in_the_outbox_until_the_driver_takes_it() {
+fn s_60_sent_packets_wait_in_the_outbox_until_the_driver_takes_them() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     say(&mut rig, 2, &[ping(2, 1, 5)]);
     assert_eq!(sent(&mut rig).len(), 1);
@@ -225,14 +225,14 @@ fn s_60_what_is_sent_waits_in_the_outbox_until_the_driver_takes_it() {
 }
 
 #[test]
-fn s_61_what_the_driver_gives_is_dealt_with_at_once() {
+fn s_61_a_packet_from_the_driver_is_handled_at_once() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     say(&mut rig, 2, &[suspect(2, 3, 0)]);
     assert_eq!(status(&rig, 3), Some((0, State::Suspect)));
 }
 
 #[test]
-fn s_64_an_update_goes_out_as_the_message_it_is() {
+fn s_64_an_update_is_sent_as_its_own_message() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     say(&mut rig, 2, &[suspect(2, 3, 0)]);
     rig.take_log();
@@ -255,9 +255,9 @@ fn s_65_no_packet_is_larger_than_its_largest_size() {
     assert!(sizes.iter().any(|size| *size > 600) && sizes.iter().all(|size| *size <= 800), "{sizes:?}");
 }
 
-/// A relayed update keeps the header of the node that said it; what a node says itself has its own, with a new number.
+/// A forwarded update keeps the header of its originator. A node's own message has its own header with a new number.
 #[test]
-fn s_77_the_header_tells_who_says_it_and_with_which_number() {
+fn s_77_the_header_names_the_originator_and_its_sequence() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     say(&mut rig, 2, &[Message::User { header: header(2, 77), id: id(2), data: b"x" }]);
     rig.command(Command::Broadcast { data: b"y".to_vec(), wait: false });
@@ -282,7 +282,7 @@ fn s_77_the_header_tells_who_says_it_and_with_which_number() {
 }
 
 #[test]
-fn s_86_what_a_broadcast_says_is_what_arrives() {
+fn s_86_a_broadcast_arrives_with_its_content() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     let data = b"word for word";
     say(&mut rig, 2, &[Message::User { header: header(2, 3), id: id(2), data }]);
@@ -307,11 +307,11 @@ fn s_90_broadcasts_are_kept_in_order_of_priority() {
     say(&mut rig, 2, &[suspect(2, 4, 0)]);
     let told: Vec<(Id, u32)> =
         rig.machine.lower.packets.gossip().updates().map(|(about, _, sent)| (about, sent)).collect();
-    assert_eq!(told, [(id(4), 0), (id(3), 1)], "what was told less often comes first");
+    assert_eq!(told, [(id(4), 0), (id(3), 1)], "the least sent comes first");
 }
 
 #[test]
-fn s_91_so_many_user_broadcasts_wait_and_no_more() {
+fn s_91_the_queue_of_user_broadcasts_is_limited() {
     let config = Config { user_max: 2, settings: quiet(Preset::GoSwim), ..config(1, Preset::GoSwim) };
     let mut rig = rig_with(&config, &[2]);
     for _ in 0..3 {
@@ -335,14 +335,14 @@ impl Handler for Deaf {
 }
 
 #[test]
-fn s_99_a_handler_that_does_not_call_the_next_is_the_last_to_hear() {
+fn s_99_a_handler_that_does_not_call_the_next_ends_the_chain() {
     let mut handlers = Handlers::default();
     assert_eq!(handlers.handle(&ping(2, 1, 1), None), Verdict::Pass);
     handlers.push(Box::new(Deaf));
     assert_eq!(handlers.handle(&ping(2, 1, 1), None), Verdict::Taken);
 }
 
-/// Refuses accusations and leaves the rest to the next.
+/// A handler that refuses accusations and passes everything else on.
 #[derive(Clone, Debug)]
 struct Believing;
 
@@ -380,7 +380,7 @@ fn s_102_one_packet_is_delivered_whole() {
 }
 
 #[test]
-fn s_103_who_has_stopped_takes_no_packets() {
+fn s_103_a_stopped_node_takes_no_packets() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     rig.command(Command::Stop);
     rig.take_log();
@@ -398,7 +398,7 @@ fn s_105_a_node_has_a_sequence_an_incarnation_and_its_probes() {
 }
 
 #[test]
-fn s_106_an_answer_goes_to_whom_it_is_for() {
+fn s_106_an_answer_goes_to_its_requester() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     say(&mut rig, 3, &[ping(3, 1, 5)]);
     let acks = sent_kind(&mut rig, "Ack");
@@ -406,7 +406,7 @@ fn s_106_an_answer_goes_to_whom_it_is_for() {
 }
 
 #[test]
-fn s_107_what_is_for_everybody_goes_to_each_in_turn() {
+fn s_107_a_broadcast_goes_to_each_member_in_turn() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
     rig.command(Command::Broadcast { data: b"hi".to_vec(), wait: false });
     let mut told = Vec::new();
@@ -436,7 +436,7 @@ fn s_112_the_id_is_the_one_of_the_options() {
 }
 
 #[test]
-fn s_113_the_sorter_of_the_options_says_who_is_near() {
+fn s_113_the_sorter_of_the_options_orders_the_nodes() {
     let nearest = |sorter: NodeSorter| {
         let mut settings = quiet(Preset::GoSwim);
         (settings.sorter, settings.neighbor_count, settings.neighbor_probes) = (sorter, 1, 1);
@@ -450,7 +450,7 @@ fn s_113_the_sorter_of_the_options_says_who_is_near() {
 }
 
 #[test]
-fn s_114_there_is_one_codec_and_it_says_its_version() {
+fn s_114_there_is_one_codec_and_it_writes_its_version() {
     assert_eq!(packet(1, &[ping(1, 2, 3)])[0], VERSION);
     let mut other = packet(2, &[ping(2, 1, 3)]);
     other[0] = VERSION + 1;
@@ -459,7 +459,7 @@ fn s_114_there_is_one_codec_and_it_says_its_version() {
 }
 
 #[test]
-fn s_115_the_transport_is_whoever_drives_the_machine() {
+fn s_115_the_driver_of_the_machine_is_its_transport() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     next_ping(&mut rig);
     assert!(has(&rig, "Send 0:0 to 10.0.0.2:7946"), "{:?}", rig.log);
@@ -467,26 +467,26 @@ fn s_115_the_transport_is_whoever_drives_the_machine() {
 }
 
 #[test]
-fn s_121_so_many_regions_as_the_options_say() {
+fn s_121_the_options_set_the_number_of_regions() {
     let rig = rig_set(|settings| settings.region_count = 3, &[2, 3, 4, 5, 6]);
     assert_eq!(rig.machine.lower.selection.region().buckets().len(), 3);
 }
 
 #[test]
-fn s_122_so_many_regional_nodes_are_probed_in_a_period() {
+fn s_122_the_options_set_the_regional_probes_per_period() {
     let mut rig = rig_set(|settings| settings.region_probes = 3, &[2, 3, 4, 5, 6]);
     assert_eq!(pinged(&mut rig, 1).len(), 3);
 }
 
 #[test]
-fn s_123_the_neighbourhood_has_as_many_as_the_options_say() {
+fn s_123_the_options_set_the_size_of_the_neighbourhood() {
     let mut rig = rig_set(|settings| settings.neighbor_count = 2, &[2, 3, 4, 5, 6]);
     next_ping(&mut rig);
     assert_eq!(rig.machine.lower.selection.neighbors().len(), 2);
 }
 
 #[test]
-fn s_124_so_many_neighbours_are_probed_in_a_period() {
+fn s_124_the_options_set_the_neighbour_probes_per_period() {
     let few = |settings: &mut Settings| {
         (settings.neighbor_count, settings.neighbor_probes, settings.region_probes) = (3, 2, 0);
     };

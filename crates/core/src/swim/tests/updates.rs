@@ -1,9 +1,9 @@
-//! What is done with news.
+//! The handling of updates.
 
 use super::*;
 
 #[test]
-fn s_81_news_is_repeated_as_often_as_the_limit_says() {
+fn s_81_an_update_is_sent_as_often_as_its_limit() {
     // Five members: one digit, RetransmitMult 4.
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4, 5]);
     say(&mut rig, 3, &[suspect(3, 2, 0)]);
@@ -17,7 +17,7 @@ fn s_81_news_is_repeated_as_often_as_the_limit_says() {
 }
 
 #[test]
-fn s_r6_news_rides_on_pings_and_acks() {
+fn s_r6_updates_are_piggybacked_on_pings_and_acks() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4, 5]);
     say(&mut rig, 3, &[dead(3, 2, 0)]);
     rig.take_log();
@@ -30,7 +30,7 @@ fn s_r6_news_rides_on_pings_and_acks() {
 }
 
 #[test]
-fn s_74_s_75_an_update_keeps_the_name_of_its_origin() {
+fn s_74_s_75_an_update_keeps_its_originator() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4, 5]);
     say(&mut rig, 5, &[suspect(3, 2, 0)]);
     rig.take_log();
@@ -40,7 +40,7 @@ fn s_74_s_75_an_update_keeps_the_name_of_its_origin() {
 }
 
 #[test]
-fn s_82_what_is_no_news_is_not_repeated() {
+fn s_82_an_old_update_is_not_forwarded() {
     let mut rig = rig(Preset::GoSwim, &[2, 3, 4, 5]);
     let own = contents(2);
     say(&mut rig, 3, &[alive(&own, 2, 0)]);
@@ -50,7 +50,7 @@ fn s_82_what_is_no_news_is_not_repeated() {
 }
 
 #[test]
-fn s_73_an_alive_of_a_stranger_makes_it_a_member() {
+fn s_73_an_alive_of_an_unknown_node_makes_it_a_member() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     let own = OwnContents::new(&[addr(7)], b"meta").unwrap();
     say(&mut rig, 2, &[alive(&own, 7, 3)]);
@@ -76,14 +76,14 @@ fn s_22_a_node_begins_with_incarnation_zero() {
 }
 
 #[test]
-fn s_23_a_suspected_node_contradicts_with_the_next_number() {
+fn s_23_a_suspected_node_refutes_with_the_next_incarnation() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     say(&mut rig, 2, &[suspect(3, 1, 0)]);
     assert_eq!(rig.machine.incarnation(), Incarnation(1));
     let told = sent_kind(&mut rig, "Alive");
     assert!(
         told[0].0 == addr(2) && told[0].1.contains("Incarnation(1)"),
-        "at once, to who told us: {told:?}"
+        "at once, to the accuser: {told:?}"
     );
     say(&mut rig, 2, &[suspect(3, 1, 0)]);
     assert_eq!(rig.machine.incarnation(), Incarnation(1), "the same accusation is answered already");
@@ -91,7 +91,8 @@ fn s_23_a_suspected_node_contradicts_with_the_next_number() {
     assert_eq!(rig.machine.incarnation(), Incarnation(7));
 }
 
-/// SF-14, SA-7c: a node follows a few numbers, or any that it may have had before; the greatest number stays far away.
+/// SF-14, SA-7c: a node follows a few numbers, or any that it may have had before; the greatest number stays out of
+/// reach.
 #[test]
 fn s_78_a_forged_incarnation_is_refused() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
@@ -115,9 +116,9 @@ fn s_78_a_forged_incarnation_is_refused() {
     assert_eq!(rig.machine.counted().refutations, 4);
 }
 
-/// SF-8: a node that restarts at 0 is told what is held against it, by whomever it speaks to.
+/// SF-8: a node that restarts at 0 gets its accusation from each node that it sends to.
 #[test]
-fn s_23_a_restarted_node_hears_what_is_held_against_it() {
+fn s_23_a_restarted_node_gets_its_accusation() {
     for (message, kind) in [(0, "ping"), (1, "alive"), (2, "join")] {
         let mut rig = rig(Preset::GoSwim, &[2, 3]);
         say(&mut rig, 3, &[dead(3, 2, 5)]);
@@ -135,7 +136,7 @@ fn s_23_a_restarted_node_hears_what_is_held_against_it() {
 }
 
 #[test]
-fn s_23_two_lives_with_one_number_are_told_apart_by_the_owner() {
+fn s_23_a_restart_with_the_same_incarnation_is_resolved_by_the_owner() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     let smaller = OwnContents::new(&[SocketAddr::from(([9, 0, 0, 2], 7946))], &[]).unwrap();
     rig.datagram(UDP, SocketAddr::from(([9, 0, 0, 2], 7946)), &packet(2, &[alive(&smaller, 2, 0)])).unwrap();
@@ -149,7 +150,7 @@ fn s_23_two_lives_with_one_number_are_told_apart_by_the_owner() {
 
 /// SF-13.
 #[test]
-fn s_13_somebody_with_our_id_is_contradicted_at_most_once_per_period() {
+fn s_13_another_node_with_our_id_is_refuted_at_most_once_per_period() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     let other = contents(77);
     next_ping(&mut rig);
@@ -176,7 +177,7 @@ fn s_13_a_packet_with_our_own_id_is_refused() {
 }
 
 #[test]
-fn s_6_a_node_that_moved_is_found_where_it_says_it_is() {
+fn s_6_a_moved_node_is_found_at_its_new_address() {
     let mut rig = rig(Preset::GoSwim, &[2]);
     let moved = contents(42);
     rig.datagram(UDP, addr(42), &packet(2, &[alive(&moved, 2, 1)])).unwrap();
@@ -217,7 +218,7 @@ fn a_full_table_refuses_newcomers_and_counts_them() {
 }
 
 #[test]
-fn s_76_a_user_message_is_told_once_and_passed_on() {
+fn s_76_a_user_message_is_delivered_once_and_forwarded() {
     let mut rig = rig(Preset::GoSwim, &[2, 3]);
     let message = Message::User { header: header(7, 41), id: id(7), data: b"hello" };
     say(&mut rig, 2, &[message]);
@@ -230,17 +231,16 @@ fn s_76_a_user_message_is_told_once_and_passed_on() {
     assert!(told[0].1.contains(&format!("from: {:?}", id(7))) && told[0].1.contains("Sequence(41)"));
 }
 
-/// What an originator said in an earlier life may still be under way when it has spoken in the next one: found by
-/// the swarm, seed 1271.
+/// Messages of an originator from before its restart may arrive after newer ones: found by the swarm, seed 1271.
 #[test]
-fn s_76_a_message_of_an_earlier_life_is_not_told_twice() {
+fn s_76_a_message_from_before_a_restart_is_not_delivered_twice() {
     let mut seen = user_messages::Seen::new(2);
     let (first, second) = (Sequence(1 << 30), Sequence(3 << 30));
     assert!(seen.take(id(1), first) && seen.take(id(1), second));
     assert!(!seen.take(id(1), first), "it is under way still");
     assert!(!seen.take(id(1), second));
     assert!(seen.take(id(1), first.next()), "but what was not heard is news");
-    // More lives than are remembered: the oldest is forgotten, and nothing grows.
+    // More restarts than are remembered: the oldest is forgotten, and nothing grows.
     for life in 1..=8 {
         assert!(seen.take(id(1), Sequence(life << 21)));
     }
@@ -248,7 +248,7 @@ fn s_76_a_message_of_an_earlier_life_is_not_told_twice() {
 }
 
 #[test]
-fn s_76_repeats_are_known_over_a_window_and_a_restart_begins_anew() {
+fn s_76_duplicates_are_dropped_within_a_window_and_a_restart_begins_anew() {
     let mut seen = user_messages::Seen::new(2);
     let mut take = |n: u8, sequence: u32| seen.take(id(n), Sequence(sequence));
     assert!(take(1, 10_000) && !take(1, 10_000));

@@ -99,7 +99,7 @@ fn s_116_s_117_limits_grow_with_the_digits_of_n() {
 }
 
 #[test]
-fn s_117_a_suspicion_lasts_so_many_intervals_times_the_digits() {
+fn s_117_a_suspicion_lasts_its_multiplier_times_the_digits() {
     assert_eq!(suspicion(5, Scale::Digits, 50, 2 * SECOND), 20 * SECOND);
 }
 
@@ -125,7 +125,7 @@ fn state(name: &str) -> State {
 }
 
 #[test]
-fn s_82_only_what_is_newer_is_taken_and_passed_on() {
+fn s_82_only_newer_updates_are_accepted_and_forwarded() {
     let vectors = vectors();
     let rows = list(&vectors["state_precedence"], "rows");
     assert_eq!(rows.len(), 27);
@@ -140,7 +140,7 @@ fn s_82_only_what_is_newer_is_taken_and_passed_on() {
 }
 
 #[test]
-fn s_23_a_node_contradicts_what_is_not_older_than_itself() {
+fn s_23_a_node_refutes_accusations_that_are_not_older_than_itself() {
     let vectors = vectors();
     for row in list(&vectors["state_precedence"], "self_examples") {
         let number = |key: &str| row[key].as_u64().map(|n| Incarnation(n as u32));

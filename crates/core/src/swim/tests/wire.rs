@@ -190,7 +190,7 @@ fn s_6_addresses_survive_the_wire() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn decoding_any_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = decode(&bytes);
         let mut framed = packet(1, &[]);
         framed.extend_from_slice(&bytes);
@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_is_what_is_written(kind in 0u8..13, body in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn decoding_returns_what_was_encoded(kind in 0u8..13, body in prop::collection::vec(any::<u8>(), 0..80)) {
         let mut bytes = packet(1, &[]);
         bytes.push(body.len() as u8 + 1);
         bytes.push(kind);

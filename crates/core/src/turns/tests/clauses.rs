@@ -9,7 +9,7 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 fn plain(_: usize, _: &mut Config) {}
 
-/// Three voters and two nodes that only ask.
+/// Three voters and two nodes that only send Asks.
 fn world() -> World {
     World::new(3, 2, 1, plain)
 }
@@ -36,7 +36,7 @@ pub(super) fn ask(world: &World, number: u64, session: u64, renew: bool) -> Ask 
     }
 }
 
-/// What voter 0 answers to node 1.
+/// The answer of voter 0 to node 1.
 fn answer(world: &mut World, ask: Ask) -> Option<Verdict> {
     let message = Message { group: group(world), epoch: 1, nonce: 99, body: Body::Ask(ask) };
     world.probe(0, &bytes(&message)).into_iter().find_map(|bytes| match decode(&bytes).ok()?.body {
@@ -101,7 +101,7 @@ fn tu_8_the_first_floor_is_above_the_fences_of_the_ledgers() {
 }
 
 #[test]
-fn tu_8_a_voter_with_another_list_is_not_founded_with() {
+fn tu_8_a_voter_with_another_list_prevents_founding() {
     let mut world = World::cold(3, 0, 3, |node, config| {
         if node == 2 {
             config.voters[1] = addr(7);
@@ -113,7 +113,7 @@ fn tu_8_a_voter_with_another_list_is_not_founded_with() {
 }
 
 #[test]
-fn tu_8_a_founder_that_crashes_goes_on_with_its_record() {
+fn tu_8_a_founder_that_crashes_continues_with_its_record() {
     let mut world = World::cold(3, 0, 3, plain);
     (0..3).for_each(|node| world.start(node));
     world.cut.insert((0, 2));
@@ -153,7 +153,7 @@ fn tu_11_after_a_start_every_name_begins_above_the_bound_and_the_wall_clock() {
 }
 
 #[test]
-fn tu_11_a_name_that_nobody_uses_is_forgotten_and_its_top_becomes_the_floor() {
+fn tu_11_an_unused_name_is_forgotten_and_its_top_becomes_the_floor() {
     let mut world = voter_alone();
     let number = top(&mut world) + 100;
     let first = ask(&world, number, 5, false);
@@ -179,7 +179,7 @@ fn tu_12_a_voter_grants_by_session_and_number() {
     assert!(matches!(answer(&mut world, b), Some(Verdict::Held { .. })), "a shorter copy shortens nothing");
     world.run(2 * SECOND);
     assert_eq!(answer(&mut world, Ask { session: 7, ..a }), Some(Verdict::Behind));
-    assert_eq!(answer(&mut world, renewal), Some(Verdict::Granted), "nobody else has it");
+    assert_eq!(answer(&mut world, renewal), Some(Verdict::Granted), "no other node has it");
     let too_long = Ask { length_ms: 10_001, session: 8, ..b };
     assert_eq!(answer(&mut world, too_long), None);
 }
@@ -216,7 +216,7 @@ fn tu_13_after_behind_the_asker_asks_with_a_greater_number() {
 }
 
 #[test]
-fn tu_13_silent_voters_are_asked_again() {
+fn tu_13_an_ask_is_repeated_to_silent_voters() {
     let mut world = world();
     world.cut.extend([(3, 0), (3, 1)]);
     let request = world.lock(3, "n", 1, MINUTE);
@@ -265,7 +265,7 @@ fn tu_15_a_dead_asker_blocks_for_two_seconds_and_a_turn_is_renewed_with_the_whol
 }
 
 #[test]
-fn tu_16_a_turn_lasts_as_long_as_it_is_renewed_and_never_comes_back() {
+fn tu_16_a_turn_lasts_as_long_as_it_is_renewed_and_never_returns() {
     let mut world = world();
     let request = world.lock(3, "n", 1, MINUTE);
     world.run(300 * SECOND);
@@ -312,7 +312,7 @@ fn tu_17_answers_to_a_released_attempt_do_not_count() {
 }
 
 #[test]
-fn tu_17_the_longest_waiter_is_told_first() {
+fn tu_17_the_longest_waiter_is_called_first() {
     let mut world = World::new(3, 4, 1, plain);
     world.lock(3, "n", 1, MINUTE);
     world.run(SECOND);
@@ -453,7 +453,7 @@ fn tu_28_refound_makes_a_new_group_above_the_old_numbers() {
 }
 
 #[test]
-fn tu_35_a_restarted_agent_goes_on_with_a_turn_whose_deadline_is_not_past() {
+fn tu_35_a_restarted_agent_resumes_a_turn_whose_deadline_has_not_passed() {
     let mut world = world();
     let request = world.lock(3, "n", 1, MINUTE);
     world.run(5 * SECOND);
@@ -506,7 +506,7 @@ fn tu_35_a_turn_that_ended_here_is_not_resumed() {
 }
 
 #[test]
-fn tu_36_a_turn_that_nobody_keeps_runs_out_and_is_not_released() {
+fn tu_36_an_unattended_turn_expires_and_is_not_released() {
     let mut world = world();
     let lock = Lock { name: "n".into(), turn: TurnId(1), wait: MINUTE, limit: 60 * MINUTE, attended: true };
     let request = world.command(3, Command::Lock(lock));
@@ -535,7 +535,7 @@ fn tu_37_without_a_majority_nothing_is_granted_and_the_reply_says_so() {
 }
 
 #[test]
-fn tu_39_a_repeated_request_is_the_same_wish() {
+fn tu_39_a_repeated_request_is_the_same_request() {
     let mut world = world();
     let first = world.lock(3, "n", 1, MINUTE);
     world.run(SECOND);
@@ -565,7 +565,7 @@ fn tu_39_a_try_is_answered_at_once() {
 }
 
 #[test]
-fn two_names_do_not_touch_each_other_and_a_group_of_one_works() {
+fn two_names_are_independent_and_a_group_of_one_works() {
     let mut world = voter_alone();
     let (a, b) = (world.lock(1, "a", 1, MINUTE), world.lock(2, "b", 2, MINUTE));
     world.run(SECOND);

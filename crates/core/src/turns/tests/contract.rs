@@ -15,7 +15,7 @@ pub(super) fn bytes(message: &Message) -> Vec<u8> {
 }
 
 struct One {
-    /// One voter is a group of its own; of three, this one waits for the others.
+    /// One voter is a group of its own; one of three waits for the others.
     voters: usize,
 }
 
@@ -104,7 +104,7 @@ impl Subject for One {
             Body::Accepted { bound: 4 },
             Body::Read { key: Some(Key::of("a")) },
             Body::State(Box::new(state)),
-            // The last: what follows a write depends on when the disk answers.
+            // The last: the effects of a write depend on when the disk answers.
             Body::Offer { record: unfounded, replaces: None },
         ];
         let message = |body| bytes(&Message { group, epoch: 1, nonce: 5, body });

@@ -5,14 +5,14 @@ use super::contract::bytes;
 use super::world::{MS, SECOND, World};
 use super::*;
 
-/// A's renewal is delayed, and a voter that granted B restarts before it comes. Returns who has a valid turn.
+/// A's renewal is delayed, and a voter that granted B restarts before it arrives. Returns the nodes with a valid turn.
 fn renewal_at_a_resting_voter(fault: Option<Fault>) -> Vec<usize> {
     let mut world = World::cold(3, 2, 5, |_, config| config.fault = fault);
     world.set_rate(0, 1.1);
     [3, 4].into_iter().for_each(|asker| world.set_rate(asker, 0.9));
     (0..5).for_each(|node| world.start(node));
     world.run(12 * SECOND);
-    // The third voter never hears of A's turn.
+    // The third voter does not learn of A's turn.
     world.cut.extend([(3, 2), (2, 3)]);
     world.lock(3, "n", 1, MINUTE);
     world.run(SECOND);
@@ -25,7 +25,7 @@ fn renewal_at_a_resting_voter(fault: Option<Fault>) -> Vec<usize> {
         world.run(MS);
     }
     world.run(5 * MS);
-    // From here on the first voter hears nothing of A, so its lease ends 9.09 s after this.
+    // From here on the first voter receives nothing from A, so its lease ends 9.09 s later.
     let begin = world.now;
     world.cut.insert((3, 0));
     world.run(7_600 * MS);
@@ -51,7 +51,7 @@ fn tuf_5_a_delayed_renewal_at_a_voter_that_rests_extends_nothing() {
 }
 
 /// A voter grants a high number and loses its disk; another grants the same number while the first one recovers. Returns
-/// that number, and the fence of a turn from the recovered voter and one that never heard of it.
+/// that number. It also returns the fence of a turn from the recovered voter and a voter without that number.
 fn a_disk_lost_between_two_grants(fault: Option<Fault>) -> (u64, u64) {
     let mut world = World::new(3, 1, 6, |_, config| config.fault = fault);
     let high = 1_800_000_000 * SECOND;
@@ -75,7 +75,7 @@ fn a_disk_lost_between_two_grants(fault: Option<Fault>) -> (u64, u64) {
     world.run(12 * SECOND);
     assert_eq!(world.standing(2), Standing::Voting);
     world.crash(0);
-    // A node that never heard of the high number.
+    // A node that does not know the high number.
     world.crash(3);
     world.start(3);
     world.run(3 * SECOND);

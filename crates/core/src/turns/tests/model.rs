@@ -1,5 +1,6 @@
-//! A random model of granting, renewing and releasing: three voters, two or three askers, loss, duplicates, delays up to
-//! 25 s, crashes, stops in good order, stalled askers, drift of ±10 %. Turns never overlap and fences rise.
+//! A random model of granting, renewing and releasing. It has three voters, two or three askers, loss, duplicates,
+//! delays up to 25 s, crashes, stops in good order, stalled askers, and drift of ±10 %. Turns never overlap and fences
+//! rise.
 
 use super::world::{MS, SECOND, World};
 use super::*;
@@ -13,7 +14,7 @@ struct Client {
     next: u64,
 }
 
-/// Lives one life; the number of turns, or what went wrong.
+/// Runs the model once. Returns the number of turns, or the violation.
 pub(super) fn live(seed: u64, drift: f64, fault: Option<Fault>, crashes: bool) -> Result<usize, String> {
     let mut draw = Rng::from_number(seed, 7);
     let askers = 2 + draw.index(2);
@@ -27,7 +28,7 @@ pub(super) fn live(seed: u64, drift: f64, fault: Option<Fault>, crashes: bool) -
             world.crash(node);
         }
     }
-    // Rates are set while nobody runs: a clock must not jump in the life of a process.
+    // Rates are set while no node runs: a clock must not jump while its process runs.
     (0..3 + askers).for_each(|node| world.start(node));
     world.run(12 * SECOND);
     world.told.clear();

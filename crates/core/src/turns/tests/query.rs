@@ -1,14 +1,14 @@
-//! Questions about a name: whose answers count (TU-39).
+//! Queries for a name: which answers count (TU-39).
 
 use super::world::{SECOND, World, addr};
 use super::*;
 
-/// So many voters and two nodes that only ask.
+/// This many voters, and two nodes that only send Asks.
 fn voting(voters: usize) -> World {
     World::new(voters, 2, 1, |_, _| {})
 }
 
-/// The voters that answered a question from a node.
+/// The voters that answered a query of a node.
 fn answered(world: &mut World, node: usize) -> Vec<std::net::SocketAddr> {
     world.told.clear();
     world.command(node, Command::Query("n".to_owned()));
@@ -21,7 +21,7 @@ fn answered(world: &mut World, node: usize) -> Vec<std::net::SocketAddr> {
 }
 
 #[test]
-fn tu_39_a_voter_that_is_asked_for_a_name_counts_its_own_answer() {
+fn tu_39_a_voter_that_queries_a_name_counts_its_own_answer() {
     let mut world = voting(1);
     assert_eq!(answered(&mut world, 0), [addr(0)], "the only voter");
     assert_eq!(answered(&mut world, 2), [addr(0)], "another node asks it");
@@ -31,7 +31,7 @@ fn tu_39_a_voter_that_is_asked_for_a_name_counts_its_own_answer() {
 }
 
 #[test]
-fn tu_39_a_resting_voter_does_not_say_that_a_name_is_free() {
+fn tu_39_a_resting_voter_does_not_report_a_name_as_free() {
     let mut world = voting(1);
     world.crash(0);
     world.start(0);

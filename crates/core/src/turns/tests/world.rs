@@ -43,7 +43,7 @@ struct Host {
     behind: u64,
 }
 
-/// Something that happened, with its true time in microseconds.
+/// An event, with its true time in microseconds.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) at: u64,
@@ -64,14 +64,14 @@ pub(super) struct World {
     pub(super) told: Vec<Told>,
     pub(super) replies: BTreeMap<u64, Reply>,
     requests: u64,
-    /// What goes to nobody of this world, while a probe is under way.
+    /// Datagrams to addresses outside of this world, while a probe is under way.
     probed: Option<Vec<Vec<u8>>>,
     /// Delays of the next datagrams from one node to another, before the drawn ones.
     pub(super) delays: BTreeMap<(usize, usize), Vec<u64>>,
 }
 
 impl World {
-    /// `voters` voters and `others` nodes that only ask; all have started and the group is founded.
+    /// `voters` voters and `others` nodes that only send Asks; all have started and the group is founded.
     pub(super) fn new(voters: usize, others: usize, seed: u64, change: impl Fn(usize, &mut Config)) -> Self {
         let mut world = Self::cold(voters, others, seed, change);
         for node in 0..voters + others {
@@ -150,7 +150,7 @@ impl World {
         self.drain(node);
     }
 
-    /// Kills the process; what was not stored is gone.
+    /// Kills the process; data that was not stored is lost.
     pub(super) fn crash(&mut self, node: usize) {
         self.hosts[node].machine = None;
         self.hosts[node].timer = None;
@@ -187,7 +187,7 @@ impl World {
         &mut self.hosts[node].disk
     }
 
-    /// A process that is stopped: everything that comes waits.
+    /// Pauses a process: everything that arrives waits.
     pub(super) fn stall(&mut self, node: usize, by: u64) {
         self.hosts[node].stalled_until = self.now + by;
     }
@@ -251,7 +251,7 @@ impl World {
         self.now = until;
     }
 
-    /// Does what is next, if that is before `until`.
+    /// Runs the next event, if it is before `until`.
     pub(super) fn step(&mut self, until: u64) -> bool {
         let Some((&(at, sequence), _)) = self.due.first_key_value() else { return false };
         if at > until {
@@ -394,7 +394,7 @@ impl World {
 }
 
 impl World {
-    /// What a node sends at once, if these bytes reach it from a node that is none of the others.
+    /// The datagrams that a node sends at once, if these bytes reach it from an unknown node.
     pub(super) fn probe(&mut self, node: usize, bytes: &[u8]) -> Vec<Vec<u8>> {
         let now = self.now_of(node);
         let host = &mut self.hosts[node];
@@ -405,7 +405,7 @@ impl World {
         self.probed.take().unwrap_or_default()
     }
 
-    /// The machine of a node is paused, and its clock is stopped.
+    /// Pauses the machine of a node and stops its clock.
     pub(super) fn stall_with_clock(&mut self, node: usize, by: u64) {
         self.stall(node, by);
         self.hosts[node].behind += by;

@@ -10,7 +10,7 @@ use crate::w3w::form::Verdict;
 use crate::w3w::message::{EntryId, SeenKey};
 use crate::w3w::nid::Nid;
 
-/// The most messages and bytes that are given and not answered (CU-14).
+/// The most unanswered messages and bytes of a peer (CU-14).
 const GIVEN_MAX: usize = 64;
 const GIVEN_BYTES_MAX: usize = 1 << 20;
 /// How long a verdict may take (CU-14).
@@ -18,7 +18,7 @@ pub(super) const VERDICT_MIN: Duration = Duration::from_millis(500);
 pub(super) const VERDICT_MAX: Duration = Duration::from_secs(5);
 /// How long a message stays here after a foreign kernel has acknowledged it (CU-16).
 pub(super) const FOREIGN_HOLD: Duration = Duration::from_secs(60);
-/// Without confirmations a message counts as acknowledged so long after the own kernel has taken it (CU-19).
+/// Without confirmations a message counts as acknowledged this long after the own kernel took it (CU-19).
 const ASSUMED: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -34,17 +34,17 @@ pub(super) struct LinkCustody {
     verdicts: Vec<(SeenKey, Verdict)>,
     /// Smoothed time from giving to the verdict.
     srtt: Option<Duration>,
-    /// When bytes of the peer, or acknowledgements of its kernel, last came.
+    /// When bytes of the peer, or acknowledgements of its kernel, last arrived.
     heard_at: Instant,
     pinged_at: Option<Instant>,
 }
 
-/// What is known of a foreign peer's kernel.
+/// The state of a foreign peer's kernel.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kernel {
     /// Bytes that it has acknowledged.
     confirmed_bytes: u64,
-    /// Where the frames of entries end that it has not acknowledged.
+    /// The ends of the frames that it has not acknowledged.
     ends: VecDeque<(u64, EntryId)>,
     /// Entries that it has acknowledged, and when.
     confirmed: BTreeSet<(Instant, EntryId)>,
@@ -58,7 +58,7 @@ struct Given {
     at: Instant,
     /// Where its frame ends on the connection, once it is written.
     end: Option<u64>,
-    /// When the peer's kernel had all of it, or is taken to have had it.
+    /// When the peer's kernel had all of it, or is assumed to.
     confirmed_at: Option<Instant>,
 }
 
@@ -119,7 +119,7 @@ impl LinkCustody {
         now: Instant,
     ) {
         self.forget(entry);
-        // The peer answers once for each copy, and an answer says nothing about which.
+        // The peer answers once for each copy, and an answer does not say for which.
         if let Some(&earlier) = self.by_seen.get(&seen) {
             self.forget(earlier);
         }
@@ -147,8 +147,8 @@ impl LinkCustody {
 
     pub(super) fn on_confirmed(&mut self, bytes: usize, now: Instant) -> Vec<EntryId> {
         self.kernel.confirmed_bytes += bytes as u64;
-        // A kernel that still takes bytes shows that the link is slow, not dead. The acknowledgements end when it has
-        // everything; from then on only the program itself can show that it lives.
+        // A kernel that still takes bytes shows that the link is slow, not dead. Its acknowledgements end when it has
+        // everything; from then on only an answer of the program shows that it is alive.
         self.heard_at = now;
         if let Some(pinged_at) = &mut self.pinged_at {
             *pinged_at = now;
@@ -168,7 +168,7 @@ impl LinkCustody {
         entries
     }
 
-    /// A foreign kernel has an entry, or is taken to have it.
+    /// Notes that a foreign kernel has an entry, or is assumed to.
     fn note_confirmed(&mut self, entry: EntryId, at: Instant, is_assumed: bool) {
         let Some(given) = self.given.get_mut(&entry) else { return };
         if is_assumed && given.confirmed_at.is_some() {
@@ -224,7 +224,7 @@ impl LinkCustody {
         if self.silent_at().is_some_and(|at| at <= now) {
             due.push(Due::Silent(stream));
         } else if self.pinged_at.is_none() && self.is_overdue(now) {
-            // A peer that speaks but does not answer is asked again after as long.
+            // A peer that sends but does not answer is pinged again after the same time.
             if self.ask_at().is_some_and(|at| at <= now) {
                 due.push(Due::Ping(stream));
             }
@@ -250,7 +250,7 @@ impl LinkCustody {
         self.written.first().map(|(at, _)| *at + self.answer_timeout())
     }
 
-    /// When the peer is asked whether it lives: a verdict is overdue and nothing was heard for as long.
+    /// When the peer is pinged: a verdict is overdue, and no bytes arrived for as long.
     fn ask_at(&self) -> Option<Instant> {
         let overdue_at = self.overdue_at().filter(|_| self.speaks)?;
         Some(overdue_at.max(self.heard_at + self.answer_timeout()))

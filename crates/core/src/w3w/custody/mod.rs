@@ -1,12 +1,12 @@
-//! Custody between neighbours: which messages a peer was given and has not answered, and the verdicts that it is owed.
+//! Custody between neighbours: messages that a peer was given and has not answered, and verdicts that are owed to it.
 //!
-//! | peer | a message was given | this node lets go of it |
+//! | peer | a message was given | this node drops it |
 //! |---|---|---|
 //! | speaks custody (CU-7) | when it is written | when the peer answers `held` or `delivered` (CU-11, CU-12) |
 //! | foreign | when it is written | 60 s after the peer's kernel has acknowledged it (CU-16) |
 //!
-//! A verdict that is overdue makes this part ask for a ping; a peer that stays silent after it is disconnected (CU-14).
-//! The part knows entries of the queue by their numbers only.
+//! If a verdict is overdue, this part requests a ping. A peer that stays silent after it is disconnected (CU-14). The
+//! part knows entries of the queue by their numbers only.
 
 mod link;
 
@@ -27,7 +27,7 @@ const COLLECT: Duration = Duration::from_millis(2);
 /// The most verdicts in one frame.
 const VERDICTS_MAX: usize = 1024;
 
-/// The durations of this part that faults are drawn near (FA-30).
+/// The durations of this part near which faults are drawn (FA-30).
 pub(super) const TIMESCALES: [(&str, Duration); 3] = [
     ("mesh.verdict_min", link::VERDICT_MIN),
     ("mesh.verdict_max", link::VERDICT_MAX),
@@ -38,16 +38,16 @@ pub(super) const TIMESCALES: [(&str, Duration); 3] = [
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Custody {
     links: BTreeMap<StreamId, LinkCustody>,
-    /// Whether the driver reports what the peer's kernel has acknowledged.
+    /// Whether the driver reports the bytes that the peer's kernel has acknowledged.
     confirms: bool,
     /// When the collected verdicts are written.
     flush_at: Option<Instant>,
 }
 
-/// Something is due on a connection.
+/// A due action on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// A verdict is overdue: ask the peer whether it lives.
+    /// A verdict is overdue: ping the peer.
     Ping(StreamId),
     /// The peer answered neither a message nor a ping.
     Silent(StreamId),
@@ -63,7 +63,7 @@ pub(super) struct Answered {
     pub(super) acceptance: u32,
 }
 
-/// The NID in the second HERE of a connection, which tells that `from` speaks custody to `to` (CU-7).
+/// The NID in the second HERE of a connection, which says that `from` speaks custody to `to` (CU-7).
 pub(super) fn hello_nid(from: Nid, to: Nid) -> Nid {
     Nid::from_bytes(hash(&[&b"annulus/custody/1"[..], &from.to_bytes(), &to.to_bytes()].concat()))
 }
@@ -73,24 +73,24 @@ impl Custody {
         self.confirms = confirms;
     }
 
-    /// A peer came into the ring.
+    /// Notes a new peer of the ring.
     pub(super) fn on_up(&mut self, stream: StreamId, nid: Nid, now: Instant) {
         self.links.insert(stream, LinkCustody::new(nid, now));
     }
 
-    /// The peer has said that it speaks custody.
+    /// Notes that the peer speaks custody.
     pub(super) fn on_hello(&mut self, stream: StreamId) {
         if let Some(link) = self.links.get_mut(&stream) {
             link.set_speaks();
         }
     }
 
-    /// The connection is gone: returns the entries that were given and not answered.
+    /// Closes the connection. Returns the entries that were given and not answered.
     pub(super) fn on_closed(&mut self, stream: StreamId) -> Vec<EntryId> {
         self.links.remove(&stream).map(|link| link.entries().collect()).unwrap_or_default()
     }
 
-    /// Bytes came from the peer.
+    /// Notes that bytes came from the peer.
     pub(super) fn on_heard(&mut self, stream: StreamId, now: Instant) {
         if let Some(link) = self.links.get_mut(&stream) {
             link.on_heard(now);
@@ -122,7 +122,7 @@ impl Custody {
         self.links.get(&stream).is_none_or(|link| link.may_give(bytes))
     }
 
-    /// A message is being written to a connection.
+    /// Notes a message that is being written to a connection.
     pub(super) fn give(
         &mut self,
         stream: StreamId,
@@ -137,39 +137,39 @@ impl Custody {
         }
     }
 
-    /// The frame of a given message ends behind so many bytes of the connection.
+    /// Notes where the frame of a given message ends, in bytes of the connection.
     pub(super) fn written(&mut self, stream: StreamId, entry: EntryId, end: u64) {
         if let Some(link) = self.links.get_mut(&stream) {
             link.written(entry, end);
         }
     }
 
-    /// The own kernel has taken the whole frame. It is all that a driver without confirmations reports.
+    /// Notes that the own kernel has taken the whole frame. A driver without confirmations reports nothing more.
     pub(super) fn on_sent(&mut self, stream: StreamId, entry: EntryId, now: Instant) {
         if let Some(link) = self.links.get_mut(&stream).filter(|_| !self.confirms) {
             link.assume_confirmed(entry, now);
         }
     }
 
-    /// The peer's kernel has acknowledged more bytes; returns the entries that it has completely.
+    /// Notes bytes that the peer's kernel has acknowledged. Returns the entries that it has completely.
     pub(super) fn on_confirmed(&mut self, stream: StreamId, bytes: usize, now: Instant) -> Vec<EntryId> {
         self.links.get_mut(&stream).map(|link| link.on_confirmed(bytes, now)).unwrap_or_default()
     }
 
-    /// The entry is over: no answer about it is waited for.
+    /// Forgets an entry: no answer about it is awaited.
     pub(super) fn forget(&mut self, stream: StreamId, entry: EntryId) {
         if let Some(link) = self.links.get_mut(&stream) {
             link.forget(entry);
         }
     }
 
-    /// The peer has given its verdict.
+    /// Handles a verdict of the peer.
     pub(super) fn on_verdict(&mut self, stream: StreamId, seen: SeenKey, now: Instant) -> Option<Answered> {
         self.links.get_mut(&stream)?.on_verdict(seen, now)
     }
 
-    /// Owes a verdict to a peer. It goes to all connections of the peer: one of them may be closing, and a verdict on a
-    /// message that was not given there is ignored.
+    /// Owes a verdict to a peer. The verdict goes to all connections of the peer, since one of them may be closing. A
+    /// verdict on a message that was not given there is ignored.
     pub(super) fn answer(&mut self, nid: Nid, seen: SeenKey, verdict: Verdict, now: Instant) {
         for link in self.links.values_mut().filter(|link| link.nid() == nid && link.speaks()) {
             link.push_verdict(seen, verdict);
@@ -177,7 +177,7 @@ impl Custody {
         }
     }
 
-    /// Asks a peer whether it lives, unless a ping is under way; returns the frame to write.
+    /// Pings a peer, unless a ping is under way. Returns the frame to write.
     pub(super) fn ping(&mut self, stream: StreamId, now: Instant) -> Option<Vec<u8>> {
         let link = self.links.get_mut(&stream)?;
         link.begin_ping(now).then(|| frame(Frame { flag: Frame::PING, verdicts: Vec::new() }))
@@ -200,7 +200,7 @@ impl Custody {
         frames
     }
 
-    /// What is due on the connections.
+    /// The due actions of all connections.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
         let mut due = Vec::new();
         for (stream, link) in &mut self.links {
@@ -209,7 +209,7 @@ impl Custody {
         due
     }
 
-    /// When something is due next.
+    /// When the next action is due.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.links.values().filter_map(LinkCustody::next_deadline).chain(self.flush_at).min()
     }

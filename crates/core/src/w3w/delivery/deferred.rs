@@ -1,6 +1,6 @@
 //! Deferred deliveries: messages that the store cannot take yet, because the quota or the disk is full.
 //!
-//! The node neither reports nor confirms them until they are on disk. They wait in memory and are bounded. A message
+//! The node neither reports nor confirms them until they are on disk. They wait in memory, within a bound. A message
 //! beyond the bound is forgotten, also as seen, so that a retransmission of its sender can be delivered later.
 
 use core::time::Duration;
@@ -24,7 +24,7 @@ const TRIED_MAX: usize = 16;
 struct Deferred {
     message: Message,
     key: Key,
-    /// As long as it counts as seen: after that another copy could be delivered.
+    /// When it no longer counts as seen: after that another copy could be delivered.
     until: Instant,
 }
 
@@ -32,7 +32,7 @@ struct Deferred {
 pub(super) struct DeferredDeliveries {
     waiting: VecDeque<Deferred>,
     bytes: usize,
-    /// The last write failed: one message at a time finds out whether the disk works again.
+    /// Whether the last write failed: then one message at a time tests whether the disk works again.
     is_stuck: bool,
 }
 
@@ -67,7 +67,7 @@ impl Delivery {
         (self.deferred.waiting.len(), self.deferred.bytes)
     }
 
-    /// The store has no room for a message: it waits, or counts as never received.
+    /// Defers a message that the store has no room for, or forgets it as if it had never arrived.
     pub(super) fn defer(&mut self, cx: &mut Cx<'_, '_>, message: Message, key: Key) {
         let seen = SeenKey::new(message.sender, message.recipient, key);
         let bytes = message.data().len() as u64;
@@ -85,7 +85,7 @@ impl Delivery {
         cx.low.env.timers.set_earlier(Timer::Deferred, at);
     }
 
-    /// There may be room now.
+    /// Retries soon: there may be room now.
     pub(in crate::w3w) fn wake_deferred(&mut self, cx: &mut Cx<'_, '_>) {
         if !self.deferred.waiting.is_empty() && !cx.low.env.is_stopping {
             let now = cx.low.now.mono;

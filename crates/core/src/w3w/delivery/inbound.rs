@@ -1,4 +1,4 @@
-//! Messages for this node: which are new, which are answered at once, and which have room.
+//! Messages for this node: whether they are new, answered at once, or have room.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::w3w::records::{Received, Sent, SentState};
 use crate::w3w::{Event, Reply};
 
 impl Delivery {
-    /// A message for this node came from a peer. `confirmed` are the outbox lines that it confirms.
+    /// Handles a message for this node from a peer. `confirmed` are the outbox lines that it confirms.
     pub(in crate::w3w) fn receive(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -35,7 +35,7 @@ impl Delivery {
         }
         let is_user_message = matches!(form, Form::Plain(_) | Form::Ask { .. });
         if is_user_message && !self.received.has_room_for(seen) {
-            // CU-22: a message that could not be remembered could be delivered twice.
+            // CU-22: a message that cannot be remembered as seen could be delivered twice.
             cx.low.env.counters.messages_unsaved += 1;
             self.answer(cx, [from], seen, false);
             let size = message.data().len() as u64;
@@ -55,13 +55,13 @@ impl Delivery {
         let is_deferred = self.deferred.contains(message.sender, key);
         self.answer(cx, [from], seen, !is_deferred);
         if from == message.sender && matches!(form, Form::Ask { .. }) && !is_deferred {
-            // The sender gives the message again: the receipt was lost.
+            // The sender retransmits the message: the receipt was lost.
             let receipt = Form::Receipt { key, received_at: cx.low.now.wall.as_seconds() };
             self.send_form(cx, message.sender, &receipt);
         }
     }
 
-    /// A letter came (CU-9).
+    /// Handles a letter (CU-9).
     fn receive_letter(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -80,7 +80,7 @@ impl Delivery {
                 self.answer(cx, [from], seen, true);
                 self.owe_receipt(cx, sender, letter.epoch);
             }
-            // Another attempt of it is being stored: its bytes differ, so the peer gives this one again.
+            // Another attempt of it is being stored. Its bytes differ, so the peer must give this one again.
             Arrival::Storing => match self.storing.get_mut(&seen) {
                 Some(waiting) => drop(waiting.insert(from)),
                 None => self.answer(cx, [from], seen, false),
@@ -107,7 +107,7 @@ impl Delivery {
         }
     }
 
-    /// A letter that this node can never take.
+    /// Refuses a letter that this node can never take.
     fn refuse_letter(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -122,7 +122,7 @@ impl Delivery {
         self.send_form(cx, message.sender, &Form::Refusal { nonce, epoch, number, reason });
     }
 
-    /// The outbox lines that a receipt confirms; notes whether the recipient lost its store (CU-10).
+    /// The outbox lines that a receipt confirms. Notes whether the recipient lost its store (CU-10).
     pub(in crate::w3w) fn covered(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -139,7 +139,7 @@ impl Delivery {
         self.letters.covered(from, receipts)
     }
 
-    /// The recipient does not take a letter.
+    /// Handles a refusal by the recipient of a letter.
     pub(in crate::w3w) fn on_refusal(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -225,7 +225,7 @@ impl Delivery {
         low.disk.write(low.env, low.now, PendingWrite::Deliver(Box::new(delivery)), low.out);
     }
 
-    /// The store has no room for a message.
+    /// Handles a message that the store has no room for.
     fn no_room(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -240,13 +240,13 @@ impl Delivery {
             return cx.low.out.reply(request, Reply::QuotaFull);
         }
         if !is_user_message {
-            // A block of a file that is not stored has not come: it will be sent again.
+            // A block of a file that is not stored counts as lost: it will be sent again.
             cx.low.env.counters.messages_unsaved += 1;
             return cx.low.out.event(Event::StoreFailed { fault: StoreFault::Full });
         }
         let custodian = from.filter(|from| cx.low.custody.speaks_to(*from));
         let Some(custodian) = custodian else { return self.defer(cx, message, key) };
-        // The peer keeps it.
+        // The peer keeps the message.
         self.received.remove(seen);
         if let Form::Letter(letter) = read_form(message.data()) {
             self.letters.stored((message.sender, letter.epoch, letter.number), false);
@@ -260,7 +260,7 @@ impl Delivery {
     }
 }
 
-/// The record of a letter that came.
+/// The record of a received letter.
 fn letter_record(now: Now, sender: Nid, form: &Form<'_>) -> Option<LetterRecord> {
     let Form::Letter(letter) = form else { return None };
     let Letter { epoch, number, .. } = *letter;
@@ -268,12 +268,12 @@ fn letter_record(now: Now, sender: Nid, form: &Form<'_>) -> Option<LetterRecord>
     Some(LetterRecord { epoch, number, key, value })
 }
 
-/// When a letter came, and when its lifetime ends.
+/// When a letter arrived, and when its lifetime ends.
 fn span_of(now: Now, letter: &Letter<'_>) -> Span {
     Span::new(now, Duration::from_secs(letter.lifetime.into()).min(LIFETIME_MAX))
 }
 
-/// The size that people count: that of the payload.
+/// The size of the payload, as shown to the user.
 fn user_size(form: &Form<'_>, size: usize) -> u64 {
     if let Form::Letter(letter) = form { letter.payload.len() as u64 } else { size as u64 }
 }

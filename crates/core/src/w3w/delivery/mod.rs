@@ -1,6 +1,7 @@
-//! Delivery: messages for this node are stored, reported once they are on disk, and confirmed if the sender asked.
+//! Delivery: messages for this node are stored, reported once they are on disk, and confirmed if the sender requested
+//! it.
 //!
-//! | message | no room | stored | came again |
+//! | message | no room | stored | arrives again |
 //! |---|---|---|---|
 //! | letter | verdict `full`, or nothing to a foreign peer: its sender has it | receipt, verdict `delivered` | receipt again |
 //! | plain, from a peer that speaks custody | verdict `full` | verdict `delivered` | verdict `delivered` |
@@ -36,13 +37,13 @@ pub(super) use send::SendOptions;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Delivery {
-    /// Plain messages that were for this node; in the store too.
+    /// Plain messages that were for this node; also in the store.
     received: ReceivedSet,
     letters: Letters,
     /// Messages for this node that are being stored, and the peers that gave them again meanwhile.
     storing: BTreeMap<SeenKey, BTreeSet<Nid>>,
     deferred: DeferredDeliveries,
-    /// Letters that are over, and whose last state the disk did not take; with their numbers in the outbox.
+    /// Closed letters whose final state is not on disk yet, with their numbers in the outbox.
     unclosed: BTreeMap<LetterId, u64>,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Delivery {
 pub(super) struct FileForm {
     pub(super) message: Message,
     pub(super) key: Key,
-    /// The block is stored and pinned.
+    /// Whether the block is stored and pinned.
     pub(super) is_pinned: bool,
 }
 
@@ -65,7 +66,8 @@ impl Delivery {
         }
     }
 
-    /// Draws the epoch of this start; stores the number of the mailbox if it is new; sends receipts that may be lost.
+    /// Draws the epoch of this start, stores the number of the mailbox if it is new, and sends receipts that may have
+    /// been lost.
     pub(super) fn start(&mut self, cx: &mut Cx<'_, '_>) {
         if let Some(mailbox) = self.letters.start(&mut cx.low.env.rng) {
             let op = cx.low.disk.begin(Pending::Other);
@@ -76,7 +78,7 @@ impl Delivery {
         }
     }
 
-    /// Remembers a message as seen; true if it was not.
+    /// Remembers a message as seen. Returns whether it is new.
     pub(super) fn note_seen(&mut self, cx: &Cx<'_, '_>, seen: SeenKey, is_user_message: bool) -> bool {
         let now = cx.low.now.mono;
         self.received.insert(seen, now, now + cx.low.env.config.seen_for(is_user_message))
@@ -87,7 +89,7 @@ impl Delivery {
         self.received.load(seen, now, until);
     }
 
-    /// A record of [`LETTERS`].
+    /// Loads a record of [`LETTERS`].
     pub(super) fn load_letter(&mut self, key: &[u8], value: &[u8], now: Now) {
         match (key, value.first_chunk::<8>()) {
             (MAILBOX_KEY, Some(mailbox)) => self.letters.set_mailbox(u64::from_be_bytes(*mailbox)),
@@ -95,15 +97,15 @@ impl Delivery {
         }
     }
 
-    /// A line of the outbox at the start: an open letter keeps its number.
+    /// Loads a line of the outbox: an open letter keeps its number.
     pub(super) fn load_sent(&mut self, line: &Sent) {
         if let Some((epoch, number)) = line.letter.filter(|_| line.state.is_open()) {
             self.letters.opened((line.to, epoch, number), line.number);
         }
     }
 
-    /// A letter of this node is over. Its number counts as open until the disk has its last state: else a restart could find
-    /// it open though `least` has passed it, and take a receipt of later ones for its own.
+    /// Closes a letter of this node. Its number counts as open until its final state is on disk. Otherwise a restart
+    /// could find it open although `least` has passed it, and take a receipt of later letters for its own.
     pub(super) fn close_letter(&mut self, cx: &mut Cx<'_, '_>, letter: LetterId, number: u64) {
         let low = &mut cx.low;
         let Some(line) = low.mailboxes.sent(number) else { return self.letters.closed(letter) };
@@ -111,7 +113,7 @@ impl Delivery {
         low.out.put(op, OUTBOX, &number.to_be_bytes(), &line.to_bytes(), true);
     }
 
-    /// The store has answered about the last state of a letter.
+    /// Handles the store's reply about the final state of a letter.
     pub(super) fn on_closed(&mut self, cx: &mut Cx<'_, '_>, letter: LetterId, number: u64, is_stored: bool) {
         if is_stored {
             self.letters.closed(letter);
@@ -121,14 +123,14 @@ impl Delivery {
         }
     }
 
-    /// Writes last states again that the disk did not take.
+    /// Writes final states again that could not be written.
     pub(super) fn retry_closing(&mut self, cx: &mut Cx<'_, '_>) {
         for (letter, number) in core::mem::take(&mut self.unclosed) {
             self.close_letter(cx, letter, number);
         }
     }
 
-    /// Forgets delivered messages whose time is over and returns them.
+    /// Forgets delivered messages that have expired, and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Fingerprint> {
         core::iter::from_fn(|| self.received.pop_expired(now)).collect()
     }
@@ -141,7 +143,7 @@ impl Delivery {
         self.received.len()
     }
 
-    /// The store has answered. Returns a message that belongs to a file.
+    /// Handles the store's reply. Returns a message that belongs to a file.
     pub(super) fn on_stored(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -204,7 +206,7 @@ impl Delivery {
                 unpin(cx, key, is_pinned);
             }
             (Form::Receipts(_) | Form::Refusal { .. } | Form::Custody(_), _) => unpin(cx, key, is_pinned),
-            // A block that is not stored has not come: it will be sent again.
+            // A block that is not stored counts as lost: it will be sent again.
             (Form::Block { .. }, _) if fault.is_some() => {}
             _ => file_form = Some(FileForm { message: message.clone(), key, is_pinned }),
         }
@@ -232,7 +234,7 @@ impl Delivery {
         cx.low.env.schedule_custody();
     }
 
-    /// Puts a user message into the inbox, reports it, and confirms it if the sender asked.
+    /// Puts a user message into the inbox, reports it, and confirms it if the sender requested it.
     fn report(&mut self, cx: &mut Cx<'_, '_>, message: &Message, received: Received) {
         cx.low.env.counters.messages_delivered += 1;
         self.deferred.set_stuck(false);
@@ -245,17 +247,17 @@ impl Delivery {
         self.wake_deferred(cx);
     }
 
-    /// The state of a confirmed message is on disk, so the node reports it.
+    /// Reports a confirmed message, once its state is on disk.
     fn on_confirmed(&mut self, cx: &mut Cx<'_, '_>, sent: Sent, fault: Option<StoreFault>) {
         let low = &mut cx.low;
         if fault.is_some() && sent.letter.is_some() {
             // The letter stays open: it is sent again, and its recipient confirms it again. A state that is not on disk would
-            // be another one after a restart.
+            // differ after a restart.
             return low.mailboxes.abandon_closing(sent.number);
         }
         low.mailboxes.end_confirming(&sent);
         let is_news = if fault.is_some() {
-            // The disk does not take the state. The application gets it all the same.
+            // The state cannot be written. The application gets it even so.
             low.mailboxes.set_state(low.disk, sent.number, SentState::Delivered, low.out).is_some()
         } else {
             let is_news = low.mailboxes.note_state(sent.number, SentState::Delivered).is_some();

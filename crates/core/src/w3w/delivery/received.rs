@@ -1,6 +1,6 @@
 //! Plain messages that were for this node, so that none is delivered twice (MA-40, CU-22).
 //!
-//! Memory and store keep 16 bytes of each, for `mesh.expiry`. Receipts and messages of files do no harm a second time: they
+//! Memory and store keep 16 bytes of each, for `mesh.expiry`. Repeated receipts and messages of files do no harm: they
 //! are remembered for an hour at most.
 
 use crate::common::ExpiringSet;
@@ -18,12 +18,12 @@ impl ReceivedSet {
         Self { set: ExpiringSet::new(keys_max), keys_max }
     }
 
-    /// Remembers a message; true if it was not.
+    /// Remembers a message. Returns whether it is new.
     pub(super) fn insert(&mut self, seen: SeenKey, now: Instant, until: Instant) -> bool {
         self.load(seen.fingerprint(), now, until)
     }
 
-    /// Remembers a message of which the store has the fingerprint.
+    /// Remembers a message whose fingerprint is in the store.
     pub(super) fn load(&mut self, seen: Fingerprint, now: Instant, until: Instant) -> bool {
         self.set.insert(seen, now, until)
     }
@@ -36,7 +36,7 @@ impl ReceivedSet {
         self.set.contains(seen.fingerprint(), now)
     }
 
-    /// Whether there is room to remember one more; without it a message for the user is not taken.
+    /// Whether there is room to remember one more; without it a user message is not accepted.
     pub(super) fn has_room_for(&self, seen: SeenKey) -> bool {
         self.set.len() < self.keys_max || self.until(seen).is_some()
     }

@@ -11,12 +11,12 @@ use crate::w3w::mailboxes::Listing;
 use crate::w3w::message::{Message, SeenKey};
 use crate::w3w::nid::{Key, Nid};
 
-/// How the application wants a message to be sent.
+/// The send options of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::w3w) struct SendOptions {
-    /// A plain message asks for a receipt.
+    /// Whether a plain message requests a receipt.
     pub(in crate::w3w) receipt: bool,
-    /// The recipient knows letters, the user says.
+    /// Whether the user says that the recipient knows letters.
     pub(in crate::w3w) letter: bool,
     pub(in crate::w3w) lifetime: Option<Duration>,
 }
@@ -100,12 +100,12 @@ impl Delivery {
         cx.forward.enqueue(&mut cx.low, message, (key, seen), listing, request)
     }
 
-    /// Sends a form that is not listed in the outbox; without room it counts as lost on the way.
+    /// Sends a form that is not listed in the outbox; without room it counts as lost.
     pub(in crate::w3w) fn send_form(&mut self, cx: &mut Cx<'_, '_>, to: Nid, form: &Form<'_>) {
         let data = write_form(form);
         match self.send(cx, to, &data, None, None) {
             Ok(_) => {}
-            // A full store must not silence the node: it confirms all the same.
+            // With a full store the node must still send receipts.
             Err(Reply::QuotaFull) if to != cx.low.env.own => {
                 let message = Message::new(cx.low.env.own, to, &data);
                 cx.forward.enqueue_unsaved(&mut cx.low, message, Key::of(&data));

@@ -1,8 +1,8 @@
-//! Files: offered by a manifest, sent block by block as the recipient reports what it lacks, confirmed when whole.
+//! Files: offered by a manifest, sent block by block as the recipient reports missing blocks, confirmed when complete.
 //!
 //! Neither side holds a file in memory: the sender's application supplies each block when its turn comes, and the
 //! recipient's blocks are in the store. At most `WINDOW_BLOCKS` are under way, so no queue between the two fills up.
-//! The store has everything that is needed to go on after a restart.
+//! The store has everything that is needed to continue after a restart.
 
 mod state;
 
@@ -28,10 +28,10 @@ use state::{FILES_MAX, Incoming, Outgoing, PROGRESS_BLOCKS, Transfer};
 /// Files from this node and files for it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Files {
-    /// By file and recipient: the same file may go to several.
+    /// By file and recipient: the same file may go to several recipients.
     outgoing: BTreeMap<Transfer, Outgoing>,
     incoming: BTreeMap<Key, Incoming>,
-    /// Files that are not wanted.
+    /// Declined files.
     declined: ExpiringSet<Key>,
 }
 
@@ -41,12 +41,12 @@ impl Files {
         Self { outgoing: BTreeMap::new(), incoming: BTreeMap::new(), declined }
     }
 
-    /// Where the DATA of a block of a file for us is.
+    /// The key of a block of an incoming file.
     pub(super) fn block_key(&self, file: Key, index: u32) -> Option<Key> {
         self.incoming.get(&file)?.have.get(&index).copied()
     }
 
-    /// When the first silence has lasted too long; a file of ours is given up after `expiry`, one for us after `keep`.
+    /// The next timeout: an outgoing file times out after `expiry` without an answer, an incoming one after `keep`.
     pub(super) fn deadline(&self, expiry: Duration, keep: Duration) -> Option<Instant> {
         let ours = |outgoing: &Outgoing| {
             (outgoing.last_progress + outgoing.retry_after).min(outgoing.heard + expiry)
@@ -62,7 +62,7 @@ impl Files {
         outgoing.chain(incoming).collect()
     }
 
-    /// One file of ours to somebody, or one for us.
+    /// The status of one outgoing or incoming file.
     pub(super) fn status(&self, file: Key, to: Option<Nid>) -> Option<FileStatus> {
         match to {
             Some(to) => self.outgoing.get(&(file, to)).map(|outgoing| outgoing.status(file)),
@@ -70,7 +70,7 @@ impl Files {
         }
     }
 
-    /// Offers a file, or goes on with one that was offered before.
+    /// Offers a file, or continues one that was offered before.
     pub(super) fn offer(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -116,7 +116,7 @@ impl Files {
         Reply::Offered { file, number }
     }
 
-    /// The application has read a block that was wanted.
+    /// Takes a requested block from the application.
     pub(super) fn supply(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -130,13 +130,13 @@ impl Files {
             return Reply::WrongBlock;
         }
         if !outgoing.wanted.contains(&index) {
-            // It was asked for before a silence; it is asked for again if it is still missing.
+            // It was requested before a timeout. If it is still missing, it is requested again.
             return Reply::Done;
         }
         let ((file, to), attempt) = (transfer, outgoing.attempt);
         let data = write_form(&Form::Block { file, index, attempt, bytes });
         match delivery.send(cx, to, &data, None, None) {
-            // A block that is on its way already was asked for twice; that is no fault.
+            // A block that is already under way was requested twice; that is no error.
             Ok(_) | Err(Reply::Duplicate { .. }) => {
                 let outgoing = self.outgoing.get_mut(&transfer);
                 outgoing.map(|outgoing| outgoing.wanted.remove(&index));
@@ -146,8 +146,8 @@ impl Files {
         }
     }
 
-    /// Gives up a file, wherever it goes. One for us is not taken again as long as somebody goes on offering it; one
-    /// that has come leaves the inbox.
+    /// Drops a file in any direction. The node declines an incoming one while its sender offers it; a received one
+    /// leaves the inbox.
     pub(super) fn drop(&mut self, cx: &mut Cx<'_, '_>, delivery: &mut Delivery, file: Key) -> Reply {
         let transfers = self.outgoing.keys().filter(|(of, _)| *of == file);
         let transfers: Vec<Transfer> = transfers.copied().collect();
@@ -173,7 +173,7 @@ impl Files {
         Reply::Done
     }
 
-    /// A file of ours is given up; whether it arrived is not known.
+    /// Ends an outgoing file; whether it arrived is unknown.
     fn give_up(&mut self, cx: &mut Cx<'_, '_>, file: Key, peer: Nid) {
         let number = self.drop_outgoing(cx, (file, peer)).and_then(|outgoing| outgoing.number);
         if let Some(number) = number {
@@ -184,7 +184,7 @@ impl Files {
         cx.low.out.event(Event::FileGivenUp { file, peer });
     }
 
-    /// A file is not wanted: offers of it are not heard until they have ceased for `expiry`.
+    /// Declines a file: offers of it are ignored until none came for `expiry`.
     fn decline(&mut self, cx: &mut Cx<'_, '_>, file: Key) {
         self.declined.insert(file, cx.low.now.mono, cx.low.now.mono + cx.low.env.config.expiry);
         let until = cx.low.now.wall.as_seconds() + cx.low.env.config.expiry.as_secs();
@@ -193,7 +193,7 @@ impl Files {
         cx.low.env.schedule_expiry();
     }
 
-    /// Forgets that a file was not wanted.
+    /// Forgets declined files that have expired.
     pub(super) fn expire_declined(&mut self, cx: &mut Cx<'_, '_>) {
         while let Some(file) = self.declined.pop_expired(cx.low.now.mono) {
             let op = cx.low.disk.begin(Pending::Other);
@@ -208,7 +208,7 @@ impl Files {
         Some(outgoing)
     }
 
-    /// Forgets a file for us; from then on nobody waits for its blocks.
+    /// Drops an incoming file, and unpins its blocks.
     pub(super) fn drop_incoming(&mut self, cx: &mut Cx<'_, '_>, file: Key) -> bool {
         let Some(incoming) = self.incoming.remove(&file) else { return false };
         incoming.have.values().for_each(|key| cx.low.blocks.unpin(*key));
@@ -242,13 +242,13 @@ impl Files {
         }
     }
 
-    /// The outbox line of the file that a progress confirms.
+    /// The outbox line of the file that a progress message confirms.
     pub(super) fn confirmed_by(&self, progress: &Progress, from: Nid) -> Option<u64> {
         let outgoing = self.outgoing.get(&(progress.file, from)).filter(|_| progress.is_complete)?;
         outgoing.number
     }
 
-    /// Takes a line out of the inbox and unpins its blocks.
+    /// Removes a line from the inbox and unpins its blocks.
     pub(super) fn remove_received(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -307,7 +307,7 @@ impl Files {
         self.tell_or_finish(cx, delivery, file);
     }
 
-    /// A block of a file for us.
+    /// Handles a block of an incoming file.
     fn take_part(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -335,7 +335,7 @@ impl Files {
         true
     }
 
-    /// Tells how far a file is; if it is whole, makes it safe first.
+    /// Reports the progress of a file to its senders; a complete file is synced first.
     fn tell_or_finish(&mut self, cx: &mut Cx<'_, '_>, delivery: &mut Delivery, file: Key) {
         let Some(incoming) = self.incoming.get_mut(&file) else { return };
         if incoming.is_complete || !incoming.has_all() {
@@ -353,11 +353,11 @@ impl Files {
             is_file: true,
         };
         let op = cx.low.disk.begin(Pending::FileSync(received));
-        // Durable, and with it everything that was written before it: all blocks.
+        // Durable, and with it everything that was written before: all blocks.
         cx.low.out.put(op, INBOX, &received.number.to_be_bytes(), &received.to_bytes(), true);
     }
 
-    /// All blocks of a file are safe: that is its receipt.
+    /// Handles the sync of a complete file, and sends its receipt.
     pub(super) fn on_synced(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -386,7 +386,7 @@ impl Files {
         }
     }
 
-    /// The recipient of a file of ours tells how far it is.
+    /// Handles the progress of an outgoing file that its recipient reports.
     fn progressed(&mut self, cx: &mut Cx<'_, '_>, from: Nid, progress: &Progress) {
         let (file, transfer) = (progress.file, (progress.file, from));
         let Some(outgoing) = self.outgoing.get_mut(&transfer) else { return };
@@ -398,7 +398,7 @@ impl Files {
                 .for_each(|index| cx.low.out.event(Event::BlockWanted { file, to: from, index }));
             return self.schedule(cx);
         }
-        // What the outbox says of it has been written down together with this message.
+        // The state of its outbox line was written together with this message.
         self.drop_outgoing(cx, transfer);
         cx.low.out.event(Event::FileDelivered { file, to: from });
         self.schedule(cx);
@@ -413,8 +413,8 @@ impl Files {
         }
     }
 
-    /// Asks after every file of ours of which nothing was heard for too long, and gives up what is hopeless: a file
-    /// of ours when its recipient was silent for as long as a message may wait, one for us after `keep`.
+    /// Sends a request for every outgoing file without recent progress. It ends outgoing files whose recipient was
+    /// silent for `expiry`, and incoming files without progress for `keep`.
     pub(super) fn push(&mut self, cx: &mut Cx<'_, '_>, delivery: &mut Delivery) {
         let ours = (self.outgoing.iter())
             .filter(|(_, outgoing)| outgoing.heard + cx.low.env.config.expiry <= cx.low.now.mono)
@@ -445,11 +445,11 @@ impl Files {
         self.schedule(cx);
     }
 
-    /// Offers the file again if the recipient may not know of it, else asks what it lacks.
+    /// Offers the file again if the recipient may not know it, else requests its progress.
     fn ask_recipient(&mut self, cx: &mut Cx<'_, '_>, delivery: &mut Delivery, transfer: Transfer) {
         let Some(outgoing) = self.outgoing.get(&transfer) else { return };
         let ((file, to), attempt) = (transfer, outgoing.attempt);
-        // Now and then the file is offered anew all the same: the recipient may have forgotten it.
+        // Every fourth time the file is offered again: the recipient may have forgotten it.
         let is_new = outgoing.missing.is_none() || attempt.is_multiple_of(4);
         let manifest = is_new.then(|| outgoing.manifest.clone());
         match manifest {
@@ -458,7 +458,7 @@ impl Files {
         }
     }
 
-    /// A line of [`FILES`] at the start. Files come before their parts: `d`, `i` and `o` sort before `p`.
+    /// Loads a record of [`FILES`]. Files come before their parts: `d`, `i` and `o` sort before `p`.
     pub(super) fn load(&mut self, cx: &mut Cx<'_, '_>, key: &[u8], value: &[u8]) {
         if let (Some((b'd', file)), Ok(until)) = (key.split_first(), number(value)) {
             let left = remaining(until, cx.low.now.wall.as_seconds(), cx.low.env.config.expiry);
@@ -488,7 +488,7 @@ impl Files {
             let Some((offer, core)) = core.split_first_chunk::<4>() else { return };
             let Ok(manifest) = Manifest::from_core(core) else { return };
             let mut outgoing = Outgoing::new(nid, manifest, u32::from_be_bytes(*offer), cx.low.now.mono);
-            // What was sent before the restart is not remembered; DATA must differ from it all the same.
+            // Attempts from before the restart are not remembered; a random start makes DATA differ from them.
             outgoing.attempt = cx.low.env.rng.next_u32() >> 1;
             outgoing.retry_after = Duration::ZERO;
             outgoing.number = cx.low.mailboxes.answered_by(nid, Key::of(&outgoing.first_offer()));
@@ -501,7 +501,7 @@ impl Files {
     }
 }
 
-/// What stands before the bytes of a block: magic, kind, file, index, attempt.
+/// The bytes before those of a block: magic, kind, file, index, attempt.
 const BLOCK_HEADER_BYTES: usize = 16 + 1 + 32 + 4 + 4;
 
 fn file_key(kind: u8, file: Key) -> Vec<u8> {

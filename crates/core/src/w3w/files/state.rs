@@ -9,64 +9,64 @@ use crate::time::Instant;
 use crate::w3w::form::{Form, Manifest, PROGRESS_RANGES_MAX, Progress, write_form};
 use crate::w3w::nid::{Key, Nid};
 
-/// How many blocks may be under way beyond what the recipient has told.
+/// How many blocks may be under way beyond the reported progress.
 pub(super) const WINDOW_BLOCKS: usize = 16;
-/// After so many blocks the recipient tells how far it is.
+/// After this many blocks the recipient reports its progress.
 pub(super) const PROGRESS_BLOCKS: usize = 8;
 /// The most files under way in each direction.
 pub(super) const FILES_MAX: usize = 64;
 /// The most nodes that send the same file at once, beside the first.
 const SENDERS_MAX: usize = 8;
-/// How long silence lasts before the recipient is asked: at first, and at most.
+/// The time without an answer before the recipient gets a request: at first, and at most.
 const RETRY_AFTER_FIRST: Duration = Duration::from_secs(10);
 const RETRY_AFTER_LAST: Duration = Duration::from_secs(300);
 
 /// A file under way, as shown to the application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileStatus {
-    /// What it is known by.
+    /// The key of the file.
     pub file: Key,
     /// The node at the other end.
     pub peer: Nid,
-    /// Whether we send it.
+    /// Whether this node sends it.
     pub is_outgoing: bool,
-    /// What its sender calls it.
+    /// Its name, as the sender gives it.
     pub name: String,
-    /// How long it is.
+    /// Its size.
     pub size: u64,
-    /// How many blocks it has.
+    /// The number of its blocks.
     pub blocks: usize,
-    /// How many of them the recipient has, as far as is known here.
+    /// How many of them the recipient has, as far as this node knows.
     pub done: usize,
-    /// Whether all of it is there.
+    /// Whether it is complete.
     pub is_complete: bool,
-    /// The blocks that the application is to give next; of a file of ours only.
+    /// The blocks that the application is to supply next; for outgoing files only.
     pub wanted: Vec<u32>,
 }
 
-/// A file and whom it is for.
+/// A file and its recipient.
 pub(in crate::w3w) type Transfer = (Key, Nid);
 
-/// A file of ours.
+/// An outgoing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outgoing {
     to: Nid,
     pub(super) manifest: Manifest,
-    /// What the recipient lacks, as it last told; `None` until it has told.
+    /// The missing blocks that the recipient last reported; `None` before its first report.
     pub(super) missing: Option<Vec<(u32, u32)>>,
-    /// Asked from the application or sent, and not told as received yet.
+    /// Blocks that were requested from the application or sent, and are not reported as received yet.
     pub(super) under_way: BTreeSet<u32>,
-    /// Those of them that the application has not given yet.
+    /// Those of them that the application has not supplied yet.
     pub(super) wanted: BTreeSet<u32>,
-    /// Makes the first offer differ from every other one; kept with the file.
+    /// Makes the first offer differ from every other one; stored with the file.
     pub(super) offer: u32,
     /// Its line in the outbox.
     pub(super) number: Option<u64>,
     pub(super) attempt: u32,
     pub(super) retry_after: Duration,
-    /// When the recipient was last heard or asked.
+    /// When the recipient last answered or got a request.
     pub(super) last_progress: Instant,
-    /// When the recipient was last heard, or the application last asked for the file to be sent.
+    /// When the recipient last answered, or the application last offered the file.
     pub(super) heard: Instant,
 }
 
@@ -87,7 +87,7 @@ impl Outgoing {
         }
     }
 
-    /// The recipient has told what it lacks; the blocks to send now.
+    /// Takes the reported progress. Returns the blocks to send now.
     pub(super) fn progressed(&mut self, progress: &Progress, now: Instant) -> Vec<u32> {
         let blocks = self.manifest.blocks.len() as u32;
         let lacks = |index: u32| {
@@ -111,7 +111,7 @@ impl Outgoing {
         wanted
     }
 
-    /// Silence: what is under way counts as lost, and the next silence may last longer.
+    /// Handles a timeout: blocks under way count as lost, and the next timeout is longer.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         self.under_way.clear();
         self.wanted.clear();
@@ -120,7 +120,7 @@ impl Outgoing {
         self.retry_after = (self.retry_after * 2).clamp(RETRY_AFTER_FIRST, RETRY_AFTER_LAST);
     }
 
-    /// The first offer, byte for byte: the outbox knows the file by it.
+    /// The first offer, byte for byte: the outbox identifies the file by it.
     pub(super) fn first_offer(&self) -> Vec<u8> {
         write_form(&Form::Manifest { attempt: self.offer, manifest: self.manifest.clone() })
     }
@@ -146,27 +146,27 @@ impl Outgoing {
     }
 }
 
-/// A file for us.
+/// An incoming file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Incoming {
-    /// Who sent it first.
+    /// The first sender.
     pub(super) from: Nid,
-    /// Who else sends the same: everybody is told how far it is.
+    /// Other senders of the same file: all of them get its progress.
     pub(super) also_from: BTreeSet<Nid>,
     pub(super) manifest: Manifest,
-    /// Where the DATA of each block is that has come.
+    /// The keys of the received blocks.
     pub(super) have: BTreeMap<u32, Key>,
     pub(super) since_progress: usize,
     pub(super) round: u32,
-    /// All blocks are there, and being made safe.
+    /// Whether all blocks are there and are being synced.
     pub(super) is_finishing: bool,
     pub(super) is_complete: bool,
-    /// When a part of it last came.
+    /// When a block last arrived.
     pub(super) last_progress: Instant,
 }
 
 impl Incoming {
-    /// `round` is where the count of answers begins: anywhere, so that a restart repeats none.
+    /// `round` is the first number of answers: random, so that none repeats after a restart.
     pub(super) fn new(from: Nid, manifest: Manifest, round: u32, now: Instant) -> Self {
         Self {
             from,
@@ -181,7 +181,7 @@ impl Incoming {
         }
     }
 
-    /// Somebody sends this file; false if it is one too many.
+    /// Adds a sender of this file. Returns false if there are too many.
     pub(super) fn is_sent_by(&mut self, nid: Nid) -> bool {
         if self.from != nid && self.also_from.len() < SENDERS_MAX {
             self.also_from.insert(nid);
@@ -189,7 +189,7 @@ impl Incoming {
         self.from == nid || self.also_from.contains(&nid)
     }
 
-    /// Everybody who sends it.
+    /// All senders.
     pub(super) fn senders(&self) -> impl Iterator<Item = Nid> {
         core::iter::once(self.from).chain(self.also_from.iter().copied())
     }
@@ -198,7 +198,7 @@ impl Incoming {
         self.have.len() == self.manifest.blocks.len()
     }
 
-    /// Whether this is a block of it that is still missing. Who sent it does not matter: the hash is what counts.
+    /// Whether this is a missing block of the file. Its hash decides, not its sender.
     pub(super) fn wants(&self, index: u32, bytes: &[u8]) -> bool {
         !self.have.contains_key(&index)
             && self.manifest.blocks.get(index as usize).is_some_and(|key| *key == Key::of(bytes))
@@ -218,7 +218,7 @@ impl Incoming {
         }
     }
 
-    /// What is told to the sender.
+    /// The progress for the senders.
     pub(super) fn progress(&mut self, file: Key) -> Progress {
         self.since_progress = 0;
         self.round = self.round.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! The lifetimes of queued messages: how they come back after a restart, and how they end.
+//! The lifetimes of queued messages: how they return after a restart, and how they end.
 
 use super::queue::{Block, Entry, Progress};
 use super::{Forward, LIFETIME_MAX, blank_entry, retransmit};
@@ -26,7 +26,7 @@ impl Forward {
             block: Block::Stored,
             is_listed: true,
             is_durable: true,
-            // Whether it had left this node before the restart is not known.
+            // Whether it had left this node before the restart is unknown.
             progress: Progress::Relayed,
             ..blank_entry((record.sender, record.recipient), record.key, seen)
         };
@@ -37,8 +37,8 @@ impl Forward {
         }
     }
 
-    /// Compares queue and outbox after a restart: a kill may lie between their last writes. A message that is over leaves the
-    /// queue. A letter that is open and not queued can no longer be given: it ends as unconfirmed.
+    /// Compares queue and outbox after a restart: the process may have been killed between their last writes. A closed
+    /// message leaves the queue. An open letter that is not queued can no longer be sent: it ends as unconfirmed.
     pub(in crate::w3w) fn reconcile(&mut self, low: &mut Low<'_, '_>) {
         let is_over = |entry: &Entry| {
             let line = entry.outbox.and_then(|number| low.mailboxes.sent(number));
@@ -54,13 +54,13 @@ impl Forward {
         }
     }
 
-    /// Forgets seen messages whose time is over.
+    /// Forgets seen messages that have expired.
     pub(in crate::w3w) fn expire_seen(&mut self, now: Instant) {
         while self.passed.pop_expired(now).is_some() {}
         while self.retaken.pop_expired(now).is_some() {}
     }
 
-    /// Drops queued messages whose time is over; returns the letters of this node among them, with their numbers in the
+    /// Drops queued messages that have expired. Returns the letters of this node among them, with their numbers in the
     /// outbox.
     pub(in crate::w3w) fn expire(&mut self, low: &mut Low<'_, '_>) -> Vec<(LetterId, u64)> {
         let mut letters = Vec::new();
@@ -72,7 +72,7 @@ impl Forward {
         letters
     }
 
-    /// A message of this node is given up: its state says whether it had left. Returns the letter, if it is one.
+    /// Ends a message of this node; its state says whether it had left. Returns the letter, if it is one.
     pub(super) fn end_own(&mut self, low: &mut Low<'_, '_>, id: EntryId) -> Option<(LetterId, u64)> {
         let entry = self.queue.get(id)?;
         let number = entry.outbox?;

@@ -1,12 +1,12 @@
 //! Forwarding: SEND of the document. The queue, the choice of the next peers, and the writing to connections.
 //!
-//! A message stays in the queue until another node answers for it (CU-11):
+//! A message stays in the queue until another node has custody (CU-11):
 //!
 //! | message | it leaves the queue |
 //! |---|---|
 //! | letter of this node | with its receipt, a refusal, or the end of its lifetime |
-//! | in transit, or plain of this node | when the next peer says `held` or `delivered`; 60 s after a foreign kernel has it |
-//! | next to an absent recipient (MA-45b) | when the recipient says `delivered`, or with the end of its lifetime |
+//! | in transit, or plain of this node | when the next peer answers `held` or `delivered`; 60 s after a foreign kernel has it |
+//! | next to an absent recipient (MA-45b) | when the recipient answers `delivered`, or with the end of its lifetime |
 //! | part of a file | when the own kernel has taken it |
 
 mod lifetime;
@@ -46,13 +46,13 @@ const REGIVE: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Forward {
     queue: Queue,
-    /// Messages that went through here.
+    /// Messages that this node forwarded.
     passed: ExpiringSet<Fingerprint>,
     /// Entries whose message is being read from the store.
     fetching: BTreeSet<EntryId>,
     /// Entries whose message could not be read.
     unread: BTreeSet<EntryId>,
-    /// Messages that were taken a second time: a third time the answer is `unable` (CU-12).
+    /// Messages that were accepted a second time: the third time the answer is `unable` (CU-12).
     retaken: ExpiringSet<Fingerprint>,
     /// When refused entries are tried again.
     retries: Timers<EntryId>,
@@ -73,7 +73,7 @@ impl Forward {
         }
     }
 
-    /// Remembers a message as seen; true if it was not.
+    /// Remembers a message as seen. Returns whether it is new.
     pub(super) fn note_seen(&mut self, low: &mut Low<'_, '_>, seen: SeenKey) -> bool {
         self.passed.insert(seen.fingerprint(), low.now.mono, low.now.mono + low.env.config.expiry)
     }
@@ -82,7 +82,7 @@ impl Forward {
         self.passed.contains(seen.fingerprint(), now)
     }
 
-    /// Takes a message for another node into the queue (MA-45). A peer that speaks custody gets a verdict.
+    /// Queues a message for another node (MA-45). A peer that speaks custody gets a verdict.
     pub(super) fn accept(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -118,7 +118,7 @@ impl Forward {
         self.store_transit(low, id);
     }
 
-    /// There is no room for a message: the peer keeps it.
+    /// Refuses a message without room: the peer keeps it.
     fn refuse(&mut self, low: &mut Low<'_, '_>, from: Nid, seen: SeenKey) {
         low.env.counters.verdicts_full += 1;
         self.passed.remove(seen.fingerprint());
@@ -126,8 +126,8 @@ impl Forward {
         low.env.schedule_custody();
     }
 
-    /// Stores a message in transit before it is forwarded (M-51, M-53, MA-49a). A full store does not stop one that no
-    /// verdict is owed for.
+    /// Stores a message in transit before it is forwarded (M-51, M-53, MA-49a). Without an owed verdict it is forwarded
+    /// even if the store is full.
     fn store_transit(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get(id) else { return };
         let (key, size, message) = (entry.key, entry.size, entry.message.clone());
@@ -143,7 +143,7 @@ impl Forward {
         low.disk.write(low.env, low.now, write, low.out);
     }
 
-    /// The store has answered about a message in transit.
+    /// Handles the store's reply about a message in transit.
     pub(super) fn on_stored(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -180,7 +180,7 @@ impl Forward {
         low.release_credit();
     }
 
-    /// Queues a message of this node for another one; returns its number in the outbox. It is on disk before the sender
+    /// Queues a message of this node for another one. Returns its number in the outbox. It is on disk before the sender
     /// gets its reply.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl Forward {
         self.on_stored(low, id, false, false);
     }
 
-    /// The store has answered about a message of this node.
+    /// Handles the store's reply about a message of this node.
     pub(super) fn on_own_stored(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -260,7 +260,7 @@ impl Forward {
         request: Option<(RequestId, u64)>,
         fault: Option<StoreFault>,
     ) {
-        // The entry may have expired while the store was slow. The request is answered all the same.
+        // The entry may have expired while the store was slow. The request gets its reply even so.
         if let Some((request, number)) = request {
             let failed = |fault| Reply::StoreFailed { fault };
             let sent = low.mailboxes.sent(number);
@@ -320,7 +320,7 @@ impl Forward {
         if is_over && low.ring.get(recipient).is_none() {
             return Vec::new();
         }
-        // A recipient without room is asked again later: nobody else could deliver the message now.
+        // A recipient without room is tried again later: no other node could deliver the message now.
         if low.ring.get(recipient).is_some() && entry.refused.contains(&recipient) {
             return Vec::new();
         }
@@ -328,7 +328,7 @@ impl Forward {
         let with_stream = |nid: Nid| low.ring.get(nid).map(|route| (nid, route.stream));
         let next = next_peers(low, recipient, from, entry.is_own(low.env.own));
         let next: Vec<_> = next.into_iter().filter(|nid| usable(*nid)).filter_map(with_stream).collect();
-        // CU-14: a peer whose verdict is overdue gets nothing while another one is there.
+        // CU-14: a peer whose verdict is overdue gets nothing while there is another one.
         let is_ready = |(_, stream): &(Nid, StreamId)| !low.custody.is_overdue(*stream, low.now.mono);
         let ready: Vec<_> = next.iter().copied().filter(is_ready).collect();
         if !ready.is_empty() || in_custody || entry.is_placed || !entry.is_idle() {
@@ -340,7 +340,7 @@ impl Forward {
         nearest.map_or(next, |nearest| vec![nearest])
     }
 
-    /// The ring has a new peer: any queued message may have a way now (MA-45).
+    /// Routes all queued messages again: the ring has a new peer (MA-45).
     pub(super) fn retry_all(&mut self, low: &mut Low<'_, '_>) {
         let ids: Vec<EntryId> = self.queue.iter().map(|(id, _)| id).collect();
         for id in ids {
@@ -348,7 +348,7 @@ impl Forward {
         }
     }
 
-    /// A connection is gone: messages that its peer has not answered go another way at once (MF-9, CU-15).
+    /// Handles a closed connection: messages that its peer has not answered take another path at once (MF-9, CU-15).
     pub(super) fn requeue(&mut self, low: &mut Low<'_, '_>, stream: StreamId, nid: Nid, ids: Vec<EntryId>) {
         for id in ids {
             let Some(entry) = self.queue.get_mut(id) else { continue };
@@ -365,7 +365,7 @@ impl Forward {
         }
     }
 
-    /// Writes the record of an entry that waits, so that it survives a restart.
+    /// Writes the record of a waiting entry, so that it survives a restart.
     fn list(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get_mut(id) else { return };
         let is_waiting = entry.in_custody || entry.is_idle();
@@ -399,14 +399,14 @@ impl Forward {
         }
     }
 
-    /// The message of this outbox line is delivered or given up.
+    /// Removes the message of this outbox line, which is delivered or ended.
     pub(super) fn drop_own(&mut self, low: &mut Low<'_, '_>, number: u64) {
         if let Some(id) = self.queue.id_of(number) {
             self.drop_entry(low, id);
         }
     }
 
-    /// Withdraws a message of this node; true if it certainly never left (CU-23).
+    /// Withdraws a message of this node. Returns whether it certainly never left (CU-23).
     pub(super) fn cancel(&mut self, low: &mut Low<'_, '_>, number: u64) -> bool {
         let entry = self.queue.id_of(number).and_then(|id| self.queue.get(id));
         let never_left = entry.is_some_and(|entry| entry.progress == Progress::Queued);
@@ -438,7 +438,7 @@ impl Forward {
         }
     }
 
-    /// The store has answered to a fetch. A failed read says nothing about the block, so it is tried again.
+    /// Handles the store's reply to a fetch. A failed read says nothing about the block, so it is tried again.
     pub(super) fn on_fetched(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -467,7 +467,7 @@ impl Forward {
         targets.into_iter().for_each(|stream| self.pump(low, stream));
     }
 
-    /// The store was busy, or failed, and may have recovered.
+    /// Repeats fetches: the store was busy or failed, and may have recovered.
     pub(super) fn retry_fetches(&mut self, low: &mut Low<'_, '_>) {
         for id in core::mem::take(&mut self.unread) {
             self.fetch(low, id);
@@ -562,7 +562,7 @@ fn next_peers(low: &Low<'_, '_>, recipient: Nid, from: Option<Nid>, is_own: bool
         return vec![nearer];
     }
     // This node is next to the recipient. The node on the other side gets the message too, so that one of them may
-    // die before the recipient comes (MA-45b).
+    // fail before the recipient returns (MA-45b).
     let Some((younger, older)) = low.ring.around(recipient, None) else { return Vec::new() };
     let we_are_younger = clockwise(younger, low.env.own) < clockwise(younger, recipient);
     let opposite = if we_are_younger { older } else { younger };

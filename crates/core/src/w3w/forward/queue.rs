@@ -1,7 +1,7 @@
 //! The queue: every message that is not for this node, until another node has it, and longer while in custody.
 //!
 //! An entry is small; its message is in the store and stays in memory only while there is room (`memory_bytes_max`).
-//! So a slow peer costs entries, not megabytes.
+//! So a slow peer costs entries, not the memory of its messages.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,37 +42,37 @@ pub(super) struct Entry {
     pub(super) given: Vec<StreamId>,
     /// Peers it was given to, so that none gets it twice from this node.
     pub(super) sent_to: Vec<Nid>,
-    /// Those of them that had no room, or did not take it.
+    /// Those of them that had no room, or refused it.
     pub(super) refused: Vec<Nid>,
     /// The pause after the next refusal.
     pub(super) backoff: Duration,
-    /// Peers that get a verdict when it is stored.
+    /// Peers that get a verdict once it is stored.
     pub(super) upstreams: Vec<Nid>,
-    /// How often this node has answered `held`. An answer to a copy that was given before is out of date: in a circle
-    /// of nodes every one would let go (CU-12).
+    /// How often this node has answered `held`. An answer to a copy given before that is out of date: otherwise all
+    /// nodes of a circle could drop the message (CU-12).
     pub(super) acceptance: u32,
-    /// A peer has answered that it holds it.
+    /// Whether a peer has answered that it holds it.
     pub(super) is_placed: bool,
     pub(super) first_given: Option<Instant>,
-    /// It is sent again, with another attempt, when its message is in memory (CU-18).
+    /// Whether it is to be sent again, with another attempt, when its message is in memory (CU-18).
     pub(super) is_resend_due: bool,
     pub(super) progress: Progress,
-    /// The node keeps it until it expires (MA-45b).
+    /// Whether the node keeps it until it expires (MA-45b).
     pub(super) in_custody: bool,
 }
 
-/// Where DATA of an entry is.
+/// The place of an entry's DATA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
-    /// The store has not answered: nothing is forwarded before (MA-49a).
+    /// The store has not answered: the entry is not forwarded yet (MA-49a).
     Writing,
     /// In the store.
     Stored,
-    /// The store did not take it.
+    /// The store did not write it.
     MemoryOnly,
 }
 
-/// How far an entry has come.
+/// The progress of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// No connection has taken it.
@@ -121,7 +121,7 @@ impl Entry {
         Self { message: Some(message), ..self }
     }
 
-    /// Whether nobody is being given it just now.
+    /// Whether it is being given to no peer just now.
     pub(super) fn is_idle(&self) -> bool {
         self.targets.is_empty() && self.given.is_empty()
     }
@@ -135,13 +135,13 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
     entries: BTreeMap<EntryId, Entry>,
-    /// Lines whose message could be let go of: it is stored too.
+    /// Entries whose message could leave memory, because it is stored.
     sheddable: BTreeSet<EntryId>,
-    /// Lines of ours, by their number in the outbox.
+    /// Entries of this node, by their number in the outbox.
     own: BTreeMap<u64, EntryId>,
-    /// Lines of others.
+    /// Entries of others.
     transit: BTreeSet<EntryId>,
-    /// Those of them that no peer was promised.
+    /// Those of them for which no peer got the verdict `held`.
     droppable: BTreeSet<EntryId>,
     /// Those of them whose message is only in memory.
     unsaved: BTreeSet<EntryId>,
@@ -184,12 +184,12 @@ impl Queue {
         }
     }
 
-    /// Whether so much more fits.
+    /// Whether a message of this size fits.
     pub(super) fn has_room(&self, size: usize) -> bool {
         self.entries.len() < self.entries_max && self.bytes + size <= self.bytes_max
     }
 
-    /// Whether so much waits that nothing should stay that need not.
+    /// Whether the queue is more than half full: optional messages should then not be kept.
     pub(super) fn is_half_full(&self) -> bool {
         self.entries.len() * 2 >= self.entries_max || self.bytes * 2 >= self.bytes_max
     }
@@ -199,12 +199,12 @@ impl Queue {
         self.own.get(&number).copied()
     }
 
-    /// What is ours.
+    /// The entries of this node.
     pub(super) fn own_entries(&self) -> impl Iterator<Item = &Entry> {
         self.own.values().filter_map(|id| self.entries.get(id))
     }
 
-    /// Entries that await a receipt and match may go to their recipients again; returns them.
+    /// Lets matching entries that await a receipt go to their recipients again; returns them.
     pub(super) fn reoffer(&mut self, which: impl Fn(&Entry) -> bool) -> Vec<EntryId> {
         let mut ids = Vec::new();
         for id in self.own.values() {
@@ -227,7 +227,7 @@ impl Queue {
         id
     }
 
-    /// Inserts an entry from the store, under its own number.
+    /// Inserts an entry from the store, with its own number.
     pub(super) fn put(&mut self, memory: &mut MemoryUse, id: EntryId, entry: Entry) {
         self.next = self.next.max(id + 1);
         self.bytes += entry.size;
@@ -285,7 +285,7 @@ impl Queue {
         self.entries.get_mut(&id)
     }
 
-    /// The message is in memory again.
+    /// Puts the message back into memory.
     pub(super) fn loaded(&mut self, memory: &mut MemoryUse, id: EntryId, message: Message) {
         if let Some(entry) = self.entries.get_mut(&id)
             && entry.message.is_none()
@@ -296,7 +296,7 @@ impl Queue {
         }
     }
 
-    /// The store has answered: a stored message may leave memory.
+    /// Notes the store's reply: a stored message may leave memory.
     pub(super) fn set_block(&mut self, id: EntryId, block: Block) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.block = block;
@@ -308,7 +308,7 @@ impl Queue {
         }
     }
 
-    /// Lets go of one message that nobody is writing just now.
+    /// Removes one message from memory that is not being written.
     pub(super) fn unload(&mut self, memory: &mut MemoryUse, id: EntryId) {
         if self.sheddable.remove(&id)
             && let Some(entry) = self.entries.get_mut(&id)
@@ -317,7 +317,7 @@ impl Queue {
         }
     }
 
-    /// Lets go of stored messages, newest first, until memory is within bounds: the oldest are written next.
+    /// Removes stored messages from memory, newest first, until memory is within bounds: the oldest are written next.
     pub(super) fn shed(&mut self, memory: &mut MemoryUse, memory_bytes_max: usize) {
         while memory.queued > memory_bytes_max {
             let Some(&id) = self.sheddable.last() else { return };
@@ -325,12 +325,12 @@ impl Queue {
         }
     }
 
-    /// The oldest entry in transit that no peer was promised: it goes when the queue is full (MA-45, CU-13).
+    /// The oldest entry in transit for which no peer got `held`: it is dropped when the queue is full (MA-45, CU-13).
     pub(super) fn oldest_droppable(&self) -> Option<EntryId> {
         self.droppable.first().copied()
     }
 
-    /// This node answers `held` for the entry: it is never dropped for another one.
+    /// Notes that this node answers `held` for the entry: it is never dropped for another one.
     pub(super) fn promise(&mut self, id: EntryId) {
         if let Some(entry) = self.entries.get_mut(&id) {
             (entry.is_listed, entry.is_durable) = (true, true);
@@ -343,7 +343,7 @@ impl Queue {
         self.by_seen.get(&seen).copied()
     }
 
-    /// An entry expires earlier.
+    /// Shortens the lifetime of an entry.
     pub(super) fn shorten(&mut self, id: EntryId, until: Instant) {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.order.remove(&(entry.until, id));
@@ -359,7 +359,7 @@ impl Queue {
         }
     }
 
-    /// The recipient has gone: entries may go to it again when it comes back.
+    /// Notes that the recipient has gone: entries may go to it again when it returns.
     pub(super) fn forget_sent_to_recipient(&mut self, nid: Nid) {
         for entry in self.entries.values_mut().filter(|entry| entry.recipient == nid) {
             entry.sent_to.retain(|sent_to| *sent_to != nid);
@@ -371,7 +371,7 @@ impl Queue {
         self.entries.iter().filter(|(_, entry)| entry.recipient == nid).map(|(id, _)| *id).collect()
     }
 
-    /// The bytes of a letter changed: it is another message.
+    /// Replaces the bytes of a letter: it is another message.
     pub(super) fn replace(
         &mut self,
         memory: &mut MemoryUse,
@@ -398,8 +398,8 @@ impl Queue {
         letters.filter(|((.., number), _)| receipts.covers(*number)).map(|(_, id)| *id).collect()
     }
 
-    /// Whether the quota for messages of others has room (CU-26): half of the store for all of them; of what the
-    /// others leave, half for one neighbour and a quarter for one sender.
+    /// Whether the quota for messages of others has room (CU-26). All of them get half of the store. One neighbour gets
+    /// half of what the others leave, one sender a quarter.
     pub(super) fn has_held_room(&self, quota: u64, from: Nid, sender: Nid, size: usize) -> bool {
         let (limit, size) = (quota / 2, size as u64);
         let share = |of: Option<&u64>, part: u64| {
@@ -411,8 +411,8 @@ impl Queue {
             && share(self.held_of.get(&sender), 4)
     }
 
-    /// Whether one recipient may have so much more of the quota: a quarter for its open messages, and one in any case
-    /// (CU-26).
+    /// Whether the quota of one recipient has room for this many bytes: a quarter of the store for its open messages,
+    /// and one message in any case (CU-26).
     pub(super) fn has_own_room(&self, quota: u64, to: Nid, size: usize) -> bool {
         self.own_to.get(&to).is_none_or(|sum| sum + size as u64 <= quota / 4)
     }
@@ -431,7 +431,7 @@ impl Queue {
         self.unsaved.first().copied()
     }
 
-    /// The entry that expires next, if its time is over.
+    /// The entry that expires next, if it has expired.
     pub(super) fn expired(&self, now: Instant) -> Option<EntryId> {
         self.order.first().filter(|(until, _)| *until <= now).map(|(_, id)| *id)
     }

@@ -1,7 +1,7 @@
 //! Retransmission: messages of this node whose receipt is outstanding.
 //!
-//! The recipient may have had no room, or have died before the message was on its disk. The same bytes are no second
-//! message to a recipient that has it (MA-40), and go only to the recipient: relays would drop them as seen.
+//! The recipient may have had no room, or may have failed before the message was on its disk. A recipient that has the
+//! message drops the same bytes as seen (MA-40). They go only to the recipient, since relays would drop them as well.
 //!
 //! A letter without a receipt is sent again through the relays, with another attempt, so that its bytes differ (CU-18).
 
@@ -33,9 +33,9 @@ pub(super) struct Retransmit {
 }
 
 impl Forward {
-    /// A message was relayed and would leave the queue; it stays if its receipt can still come. True if so.
+    /// Keeps a relayed message in the queue if its receipt can still come. Returns whether it does.
     pub(super) fn keep_for_receipt(&mut self, low: &mut Low<'_, '_>, id: EntryId) -> bool {
-        // Messages that must wait go before messages that may.
+        // Mandatory messages take precedence over optional ones.
         let is_crowded = self.queue.is_half_full() || low.blocks.is_half_pinned();
         let Some(entry) = self.queue.get_mut(id) else { return false };
         let is_awaited = entry.outbox.is_some_and(|number| low.mailboxes.is_awaited(number));
@@ -50,13 +50,13 @@ impl Forward {
         true
     }
 
-    /// The recipient has gone: it gets unconfirmed messages again when it comes back.
+    /// Notes that the recipient has gone: it gets unconfirmed messages again when it returns.
     pub(in crate::w3w) fn on_recipient_gone(&mut self, nid: Nid) {
         self.queue.reoffer(|entry| entry.recipient == nid);
         self.queue.forget_sent_to_recipient(nid);
     }
 
-    /// Retransmits what has waited long enough for its receipt.
+    /// Retransmits messages whose receipt is overdue.
     pub(in crate::w3w) fn retransmit_due(&mut self, low: &mut Low<'_, '_>) {
         let now = low.now.mono;
         let is_due = |entry: &Entry| entry.is_idle() && entry.retransmit().is_some_and(|next| next.at <= now);
@@ -65,7 +65,7 @@ impl Forward {
             if let Some(entry) = self.queue.get_mut(id)
                 && let Progress::AwaitingReceipt(next) = &mut entry.progress
             {
-                // If the recipient is away this has no effect, and its return retransmits the message.
+                // If the recipient is absent this has no effect; its return retransmits the message.
                 next.at = now + next.interval;
             }
             self.route(low, id);
@@ -84,7 +84,7 @@ impl Forward {
         low.env.timers.set_earlier(Timer::Resend, at);
     }
 
-    /// Sends letters again whose receipt has not come.
+    /// Sends letters again whose receipt is overdue.
     pub(in crate::w3w) fn resend_due(&mut self, low: &mut Low<'_, '_>) {
         while let Some(id) = self.resends.pop_due(low.now.mono) {
             let Some(entry) = self.queue.get_mut(id) else { continue };
@@ -105,7 +105,7 @@ impl Forward {
         }
     }
 
-    /// Writes a letter with its next attempt. Relays that have seen the last one pass it on.
+    /// Writes a letter with its next attempt. Relays that have seen the last one forward it again.
     pub(super) fn resend(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get_mut(id) else { return };
         entry.is_resend_due = false;
@@ -148,7 +148,7 @@ impl Forward {
         });
     }
 
-    /// The store has answered about another attempt. The letter goes on from memory if the disk failed.
+    /// Handles the store's reply about another attempt. If the disk failed, the letter is sent from memory.
     pub(in crate::w3w) fn on_resent(&mut self, low: &mut Low<'_, '_>, id: EntryId, is_stored: bool) {
         self.queue.set_block(id, if is_stored { Block::Stored } else { Block::MemoryOnly });
         self.route(low, id);

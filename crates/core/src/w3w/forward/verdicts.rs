@@ -1,4 +1,4 @@
-//! Verdicts: what peers answer about the messages they were given, and what this node answers about theirs.
+//! Verdicts: answers of peers about the messages they were given, and answers of this node about theirs.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ const BACKOFF_LAST: Duration = Duration::from_secs(60);
 const PLAIN_GIVEN: Duration = Duration::from_secs(3600);
 
 impl Forward {
-    /// A message came that was seen before. A peer that speaks custody gets the verdict that is true now (CU-12).
+    /// Handles a message that was seen before. A peer that speaks custody gets the verdict that is true now (CU-12).
     pub(in crate::w3w) fn on_duplicate(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -40,7 +40,7 @@ impl Forward {
             entry.upstreams.push(from);
         }
         match entry.block {
-            // The peers are answered when the store has answered.
+            // The peers get their verdict when the store has answered.
             Block::Writing => {}
             Block::Stored if entry.is_durable => self.on_promised(low, id, true),
             Block::Stored => self.sync_record(low, id),
@@ -55,7 +55,7 @@ impl Forward {
         low.out.put(op, QUEUE, &id.to_be_bytes(), &record.to_bytes(), true);
     }
 
-    /// The node has seen the message but holds it no longer: it takes the message again, once.
+    /// Accepts a message again, once, that this node has seen but no longer holds.
     fn take_again(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -75,13 +75,13 @@ impl Forward {
         low.env.schedule_expiry();
     }
 
-    /// The store has answered: the peers that gave an entry get their verdict.
+    /// Handles the store's reply: the peers that gave an entry get their verdict.
     pub(in crate::w3w) fn on_promised(&mut self, low: &mut Low<'_, '_>, id: EntryId, is_stored: bool) {
         let Some(entry) = self.queue.get_mut(id) else { return };
         let (seen, first) = (entry.seen, entry.from);
         let upstreams = core::mem::take(&mut entry.upstreams);
         let verdict = if is_stored { Verdict::Held } else { Verdict::Full };
-        // An answer to a copy that was given before counts no more, unless the peer is the one it came from.
+        // An answer to an earlier copy no longer counts, unless the peer is the one it came from.
         entry.acceptance += u32::from(is_stored && upstreams.iter().any(|nid| Some(*nid) != first));
         for nid in upstreams {
             low.custody.answer(nid, seen, verdict, low.now.mono);
@@ -92,7 +92,7 @@ impl Forward {
         }
     }
 
-    /// A peer answers about a message that it was given.
+    /// Handles a verdict of a peer.
     pub(in crate::w3w) fn on_verdict(
         &mut self,
         low: &mut Low<'_, '_>,
@@ -104,7 +104,7 @@ impl Forward {
         let Some(answered) = low.custody.on_verdict(stream, seen, low.now.mono) else { return };
         low.env.schedule_custody();
         if was_overdue && !low.custody.is_overdue(stream, low.now.mono) {
-            // The peer answers again: it gets what went other ways meanwhile.
+            // The peer answers again: it gets messages that took other paths meanwhile.
             for id in self.queue.ids_to(nid) {
                 self.route(low, id);
             }
@@ -114,7 +114,7 @@ impl Forward {
             entry.targets.retain(|target| *target != stream);
             entry.given.retain(|target| *target != stream);
             match verdict {
-                // A node that keeps the entry in any case need not give it again.
+                // A node that keeps the entry in any case answers `held`.
                 Verdict::Held
                     if answered.acceptance != entry.acceptance
                         && !entry.in_custody
@@ -132,7 +132,7 @@ impl Forward {
         low.release_credit();
     }
 
-    /// A peer holds a message, or it has arrived.
+    /// Handles `held` or `delivered` of a peer.
     fn on_placed(&mut self, low: &mut Low<'_, '_>, id: EntryId, nid: Nid, is_delivered: bool) {
         let Some(entry) = self.queue.get_mut(id) else { return };
         entry.is_placed = true;
@@ -151,7 +151,7 @@ impl Forward {
         }
     }
 
-    /// A peer has no room, or does not take a message: another one is tried now, and this one later.
+    /// Handles a refusal of a peer: another one is tried now, and this one later.
     fn on_refused(&mut self, low: &mut Low<'_, '_>, id: EntryId, nid: Nid, is_full: bool) {
         let Some(entry) = self.queue.get_mut(id) else { return };
         entry.refused.push(nid);
@@ -182,7 +182,7 @@ impl Forward {
         }
     }
 
-    /// A foreign peer's kernel has acknowledged messages (CU-16, CU-21).
+    /// Handles acknowledgements of a foreign peer's kernel (CU-16, CU-21).
     pub(in crate::w3w) fn on_confirmed(&mut self, low: &mut Low<'_, '_>, stream: StreamId, bytes: usize) {
         for id in low.custody.on_confirmed(stream, bytes, low.now.mono) {
             if let Some(entry) = self.queue.get(id)
@@ -195,7 +195,7 @@ impl Forward {
         low.env.schedule_custody();
     }
 
-    /// A foreign peer kept its connection long enough after it had a message.
+    /// Handles a foreign peer that kept its connection long enough after it had a message.
     pub(in crate::w3w) fn on_released(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId) {
         let nid = low.links.get(stream).and_then(Link::nid);
         let Some(entry) = self.queue.get_mut(id) else { return };
@@ -209,7 +209,7 @@ impl Forward {
         }
     }
 
-    /// This node has done its part for a message that is no letter of its own.
+    /// Removes a message for which this node is no longer responsible; it is no letter of its own.
     pub(super) fn finish(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         if let Some(number) = self.queue.get(id).and_then(|entry| entry.outbox) {
             low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
@@ -219,7 +219,7 @@ impl Forward {
         }
     }
 
-    /// The frame of a message is taken by the own kernel: its peer has to answer.
+    /// Notes that the own kernel has taken the frame of a message: its peer must answer.
     pub(super) fn on_given(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId) {
         low.custody.on_sent(stream, id, low.now.mono);
         low.env.schedule_custody();
@@ -231,7 +231,7 @@ impl Forward {
         entry.given.push(stream);
         entry.first_given.get_or_insert(low.now.mono);
         if entry.letter.is_none() {
-            // CU-17: with two holders and foreign memories of an hour it would come twice.
+            // CU-17: with two holders and foreign memories of an hour it could be delivered twice.
             let until = low.now.mono + PLAIN_GIVEN;
             if until < entry.until {
                 self.queue.shorten(id, until);
@@ -241,7 +241,7 @@ impl Forward {
         self.queue.unload_idle(&mut low.env.memory, id);
     }
 
-    /// The message is being written: from now on it may have left this node.
+    /// Notes that the message is being written: from now on it may have left this node.
     pub(super) fn on_writing(&mut self, id: EntryId) {
         if let Some(entry) = self.queue.get_mut(id)
             && entry.progress == Progress::Queued

@@ -51,7 +51,7 @@ impl Forward {
         }
     }
 
-    /// Writes a frame of custody behind the message that is being written.
+    /// Writes a frame of custody after the message that is being written.
     pub(in crate::w3w) fn write_control(&mut self, low: &mut Low<'_, '_>, stream: StreamId, frame: Vec<u8>) {
         if let Some(link) = low.links.get_mut(stream).filter(|link| link.nid().is_some()) {
             link.push_control(frame);
@@ -59,7 +59,7 @@ impl Forward {
         }
     }
 
-    /// The kernel has taken more bytes of a connection.
+    /// Handles bytes that the kernel has taken.
     pub(in crate::w3w) fn on_sent(&mut self, low: &mut Low<'_, '_>, stream: StreamId, bytes: usize) {
         let Some(link) = low.links.get(stream) else { return };
         let to = match link.role() {

@@ -1,7 +1,7 @@
 //! Letters: messages with numbers between nodes that know them (CU-8 … CU-10).
 //!
-//! The sender's side allots numbers and knows which letters are open. The recipient's side knows which numbers it has
-//! received, so that a letter is in the inbox once whatever happens on the way, and owes receipts.
+//! The sender's side allots numbers and knows the open letters. The recipient's side knows the received numbers, so
+//! that a letter is in the inbox once, whatever happens on its path. It also owes receipts.
 
 mod received;
 
@@ -21,7 +21,7 @@ pub(super) use received::{Arrival, Span, single_key};
 const RECEIPT_INTERVAL: Duration = Duration::from_millis(200);
 /// The most pairs of sender and epoch (CU-9).
 const PAIRS_MAX: usize = 65_536;
-/// Letters that came within so many seconds before the last one are confirmed again after a restart.
+/// Letters that arrived in this many seconds before the last one are confirmed again after a restart.
 const UNSURE_SECONDS: u64 = 10;
 /// The most senders to which a receipt is owed at once.
 const OWED_MAX: usize = 4096;
@@ -70,12 +70,12 @@ impl Letters {
         self.open.range((to, epoch, 0)..=(to, epoch, u64::MAX)).next().map(|((.., number), _)| *number)
     }
 
-    /// A letter is open from now on.
+    /// Notes an open letter.
     pub(super) fn opened(&mut self, letter: LetterId, outbox: u64) {
         self.open.insert(letter, outbox);
     }
 
-    /// A letter is over.
+    /// Notes a closed letter.
     pub(super) fn closed(&mut self, letter: LetterId) {
         self.open.remove(&letter);
     }
@@ -92,7 +92,7 @@ impl Letters {
         open.map(|(_, outbox)| *outbox).collect()
     }
 
-    /// Whether a letter is new here. Closes the gaps below `least`.
+    /// Checks whether a letter is new here. Closes the gaps below `least`.
     pub(super) fn arrived(&mut self, (from, epoch, number): LetterId, least: u64) -> Arrival {
         match self.received.get_mut(&(from, epoch)) {
             Some(numbers) => numbers.arrived(number, least),
@@ -100,7 +100,7 @@ impl Letters {
         }
     }
 
-    /// A letter is being stored. Returns the keys of records that had to make room; `None` if there is none for another
+    /// Notes that a letter is being stored. Returns the keys of evicted records; `None` if there is no room for another
     /// sender.
     pub(super) fn storing(
         &mut self,
@@ -115,14 +115,14 @@ impl Letters {
         Some(evicted)
     }
 
-    /// The store has answered about a letter.
+    /// Handles the store's reply about a letter.
     pub(super) fn stored(&mut self, (from, epoch, number): LetterId, is_stored: bool) {
         if let Some(numbers) = self.received.get_mut(&(from, epoch)) {
             numbers.stored(number, is_stored);
         }
     }
 
-    /// Owes a receipt to a sender; returns when it is due.
+    /// Owes a receipt to a sender. Returns when it is due.
     pub(super) fn owe(&mut self, from: Nid, epoch: u64, now: Instant) -> Instant {
         let due = self.sent_at.get(&from).map_or(now, |at| (*at + RECEIPT_INTERVAL).max(now));
         if self.owed.len() < OWED_MAX {
@@ -131,7 +131,7 @@ impl Letters {
         due
     }
 
-    /// The receipts that are due, and the records of what they say.
+    /// The receipts that are due.
     pub(super) fn take_receipts(&mut self, now: Instant, rng: &mut Rng) -> Vec<(Nid, Receipts)> {
         self.sent_at.retain(|_, at| *at + RECEIPT_INTERVAL > now);
         let due = self.owed.iter().filter(|(_, at)| **at <= now).map(|(pair, _)| *pair);
@@ -159,7 +159,7 @@ impl Letters {
         self.received.get_mut(&(from, epoch))?.compact(from, epoch)
     }
 
-    /// A record of the store: a cumulative one, or that of a single letter.
+    /// Loads a record of the store: a cumulative one, or that of a single letter.
     pub(super) fn load(&mut self, key: &[u8], value: &[u8], now: Now, longest: Duration) {
         let Some((from, epoch, number)) = received::read_key(key) else { return };
         let Some((up_to, rest)) = value.split_first_chunk::<8>() else { return };
@@ -173,8 +173,8 @@ impl Letters {
         }
     }
 
-    /// Owes receipts of the letters that came last before the restart: the receipts may not have been sent. Earlier ones
-    /// were in the queue before a later letter was synced. True if there are any.
+    /// Owes receipts again for the letters that arrived last before the restart, since those receipts may not have been
+    /// sent. Receipts of earlier letters were queued before a later letter was synced. Returns whether there are any.
     pub(super) fn owe_again(&mut self, now: Instant) -> bool {
         let last = self.received.values().map(ReceivedNumbers::received_at).max().unwrap_or(0);
         let is_late = |numbers: &ReceivedNumbers| numbers.received_at() + UNSURE_SECONDS >= last;
@@ -183,8 +183,7 @@ impl Letters {
         !self.owed.is_empty()
     }
 
-    /// Makes room for a pair; the one whose letters are over for longest goes first (CU-9). Returns the keys of its
-    /// records.
+    /// Makes room for a pair: evicts the one whose letters expired first (CU-9). Returns the keys of its records.
     fn make_room(&mut self, now: Instant) -> Option<Vec<Vec<u8>>> {
         if self.received.len() < PAIRS_MAX {
             return Some(Vec::new());

@@ -8,19 +8,19 @@ use crate::w3w::nid::Nid;
 
 /// The most numbers above the contiguous ones (CU-9).
 const ABOVE_MAX: usize = 4096;
-/// Single records are replaced by a cumulative one when there are so many.
+/// Single records are replaced by a cumulative one when there are this many.
 const COMPACT_AT: usize = 32;
 
-/// How a letter that came is to be treated.
+/// The result of checking a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::w3w) enum Arrival {
-    /// It has not come before.
+    /// It is new.
     New,
-    /// It is in the inbox, was there, or is over.
+    /// It is in the inbox, was there, or is closed.
     Known,
     /// It is being stored.
     Storing,
-    /// Too many numbers above a gap: the sender has to wait (CU-9).
+    /// There are too many numbers above a gap: the sender must wait (CU-9).
     Full,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct ReceivedNumbers {
     storing: BTreeSet<u64>,
     /// Numbers with a record of their own.
     singles: BTreeSet<u64>,
-    /// When the lifetimes of all its letters are over, by both clocks.
+    /// When the lifetimes of all its letters end, by both clocks.
     until: Instant,
     until_seconds: u64,
     /// When its last letter came, in seconds since 1970.
     received_at: u64,
 }
 
-/// When a letter came and when its lifetime ends: what its record in the store says.
+/// When a letter arrived and when its lifetime ends: the content of its record in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::w3w) struct Span {
     received_at: u64,
@@ -55,7 +55,7 @@ pub(in crate::w3w) struct Span {
 }
 
 impl Span {
-    /// A letter of this lifetime has come.
+    /// A letter of this lifetime that arrives now.
     pub(in crate::w3w) fn new(now: Now, lifetime: Duration) -> Self {
         let received_at = now.wall.as_seconds();
         let until_seconds = received_at.saturating_add(lifetime.as_secs());
@@ -67,7 +67,7 @@ impl Span {
         [self.until_seconds, self.received_at].map(u64::to_be_bytes).concat()
     }
 
-    /// A record, or the end of a cumulative one. A clock that jumped makes nothing last for ever.
+    /// Reads a record, or the end of a cumulative one. A clock that jumped makes nothing last for ever.
     pub(super) fn from_bytes(bytes: &[u8], now: Now, longest: Duration) -> Option<Self> {
         let (until, rest) = bytes.split_first_chunk::<8>()?;
         let until_seconds = u64::from_be_bytes(*until);
@@ -101,7 +101,7 @@ impl ReceivedNumbers {
         self.extend(span);
     }
 
-    /// Its letters, and one more.
+    /// Extends the span by one more letter.
     pub(super) fn extend(&mut self, span: Span) {
         self.until = self.until.max(span.until);
         self.until_seconds = self.until_seconds.max(span.until_seconds);
@@ -117,7 +117,7 @@ impl ReceivedNumbers {
         }
     }
 
-    /// When its last letter came.
+    /// When its last letter arrived.
     pub(super) fn received_at(&self) -> u64 {
         self.received_at
     }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(received.ranges(), (3, vec![]));
         stored(&mut received, 5..5 + ABOVE_MAX as u64);
         assert_eq!(received.arrived(100_000, 3), Arrival::Full);
-        assert_eq!(received.arrived(100_000, 99_999), Arrival::New, "the sender gave up what was missing");
+        assert_eq!(received.arrived(100_000, 99_999), Arrival::New, "the sender closed the missing numbers");
     }
 
     #[test]

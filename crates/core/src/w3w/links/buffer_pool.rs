@@ -1,14 +1,14 @@
-//! Buffers of messages that are gone, for those that come: a relay would otherwise ask the system for fresh memory for
-//! every message, and fresh memory is what costs most of all that a relay does itself.
+//! Buffers of finished messages, reused for new ones. Without them a relay would allocate fresh memory for every
+//! message, which is its largest cost.
 
 use bytes::{Buf, Bytes};
 
-/// The most that is kept.
+/// The most bytes that are kept.
 const BYTES_MAX: usize = 4 << 20;
-/// Smaller ones are not worth keeping, larger ones would be most of what is kept.
+/// Smaller buffers are not worth keeping; a larger one would take most of the pool.
 const BUFFER_BYTES: core::ops::RangeInclusive<usize> = 16 * 1024..=256 * 1024;
 
-/// Empty buffers. They are no part of a node's state: two nodes are the same whatever each has pool.
+/// Empty buffers. They are no part of a node's state: two nodes are equal whatever their pools have.
 #[derive(Debug, Default)]
 pub(super) struct BufferPool {
     buffers: Vec<Vec<u8>>,
@@ -27,12 +27,12 @@ impl BufferPool {
         Some(buffer)
     }
 
-    /// Nobody here needs these bytes any more; if nobody else does, their buffer is kept.
+    /// Returns bytes to the pool. If no other part shares them, their buffer is kept.
     pub(super) fn give(&mut self, mut frame: Bytes) {
         if !BUFFER_BYTES.contains(&frame.len()) || !frame.is_unique() {
             return;
         }
-        // What is behind its end is not copied when the buffer is taken out of it.
+        // Advanced to its end, it has no bytes to copy when the buffer is taken out.
         frame.advance(frame.len());
         let buffer = Vec::from(frame);
         if self.bytes + buffer.capacity() <= BYTES_MAX {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_used_again_once_nobody_holds_it() {
+    fn a_buffer_is_reused_once_no_part_shares_it() {
         let mut pool = BufferPool::default();
         let frame = Bytes::from(vec![1; 70_000]);
         let (at, held) = (frame.as_ptr(), frame.clone());

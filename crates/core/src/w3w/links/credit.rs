@@ -1,9 +1,10 @@
-//! Credit: memory is bounded by what this node grants, never by what peers announce.
+//! Credit: the bytes that this node grants bound its memory, never the lengths that peers announce.
 //!
 //! A peer may be [`WINDOW_BYTES`] ahead. While messages in memory, incomplete ones included, exceed `memory_bytes_max`,
-//! the node grants nothing more. If incomplete messages are the cause, it unblocks one peer at a time, the one whose
-//! message is the furthest: otherwise peers in the middle of long messages would wait for each other for ever. So the
-//! most is `memory_bytes_max`, a window for each peer, and one message; half as much again may wait for room in the store.
+//! the node grants no more credit. If incomplete messages are the cause, it unblocks one peer at a time, the one with
+//! the most complete message. Otherwise peers in the middle of long messages would wait for each other for ever. So the
+//! maximum is `memory_bytes_max`, a window for each peer, and one message. Deferred messages may take half as much
+//! again.
 
 use core::time::Duration;
 
@@ -15,14 +16,13 @@ use crate::w3w::env::Env;
 use crate::w3w::machine::Mesh;
 use crate::w3w::timers::Timer;
 
-/// How much a peer may send ahead of what this node has taken in.
+/// How many bytes a peer may send ahead of what this node has read.
 pub(in crate::w3w) const WINDOW_BYTES: usize = 256 * 1024;
-/// The unblocked peer is disconnected if it sends nothing for so long.
+/// The unblocked peer is disconnected if it sends nothing for this long.
 const SILENCE: Duration = Duration::from_secs(30);
 
 impl Links {
-    /// A peer sent `bytes`, and `is_whole` if the end of a message was among them: it may send as many more, unless
-    /// memory is short.
+    /// Grants a peer as many bytes as it sent, unless memory is short. `is_whole` is whether they completed a message.
     pub(in crate::w3w) fn grant(
         &mut self,
         env: &mut Env,
@@ -80,7 +80,7 @@ impl Links {
         }
     }
 
-    /// This peer may no longer send while memory is short.
+    /// Ends the permission of this peer to send while memory is short.
     pub(super) fn block(&mut self, env: &mut Env, stream: StreamId) {
         if self.unblocked_stream == Some(stream) {
             self.unblocked_stream = None;
@@ -97,12 +97,12 @@ impl Links {
     }
 }
 
-/// Whether peers have to wait before they send more.
+/// Whether peers must wait before they send more.
 fn is_short(env: &Env, is_disk_full: bool) -> bool {
     env.memory.total() > env.config.memory_bytes_max || is_disk_full
 }
 
-/// Whether complete messages are the cause: they leave memory by themselves, as the store takes them.
+/// Whether complete messages are the cause: they leave memory when the store has written them.
 fn is_short_of_writes(env: &Env, is_disk_full: bool) -> bool {
     env.memory.complete() > env.config.memory_bytes_max || is_disk_full
 }

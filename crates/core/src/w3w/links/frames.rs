@@ -1,4 +1,4 @@
-//! Cutting a stream of bytes into frames without believing their lengths.
+//! Cuts a stream of bytes into frames without trusting their lengths.
 
 use bytes::Bytes;
 
@@ -6,17 +6,17 @@ use super::buffer_pool::BufferPool;
 use crate::w3w::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES};
 use crate::wire::DecodeError;
 
-/// How much may be allocated ahead of the bytes that fill it: less than a peer may send ahead in any case.
+/// How many bytes may be allocated ahead of those that arrived: fewer than a peer may send ahead in any case.
 const AHEAD_BYTES: usize = 128 * 1024;
 /// The most that a frame grows at once.
 const GROWTH_BYTES_MAX: usize = 1024 * 1024;
 
-/// The frames of one connection. What it holds is what has arrived and little more, never what was announced.
+/// The frames of one connection. Its memory follows the bytes that arrived, never the announced length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frames {
-    /// The frame under way, its length in front.
+    /// The incomplete frame, with its length.
     frame: Vec<u8>,
-    /// How long it will be, once its length is there.
+    /// Its full length, once that is known.
     frame_len: usize,
     body_bytes_max: usize,
     is_first: bool,
@@ -27,12 +27,12 @@ impl Frames {
         Self { frame: Vec::new(), frame_len: LENGTH_BYTES, body_bytes_max, is_first: true }
     }
 
-    /// The frames behind the first, which may be longer.
+    /// The frames after the first, which may be longer.
     fn later(body_bytes_max: usize) -> Self {
         Self { is_first: false, ..Self::new(body_bytes_max) }
     }
 
-    /// Takes from the front of `data` up to the end of a frame; all of it, if it is complete.
+    /// Takes bytes from the front of `data` up to the end of a frame. Returns the frame if it is complete.
     pub(super) fn take(
         &mut self,
         data: &mut &[u8],
@@ -61,12 +61,12 @@ impl Frames {
         Ok(Some(core::mem::take(&mut self.frame).into()))
     }
 
-    /// What the frame under way costs.
+    /// The memory of the incomplete frame.
     pub(super) fn held_bytes(&self) -> usize {
         self.frame.capacity()
     }
 
-    /// Takes what the frame lacks.
+    /// Takes the bytes that the frame lacks.
     fn fill(&mut self, data: &mut &[u8]) {
         let (now, rest) = data.split_at(data.len().min(self.frame_len - self.frame.len()));
         *data = rest;
@@ -76,8 +76,7 @@ impl Frames {
         }
     }
 
-    /// Doubles what is there while that is little, but never past the end of the frame: a peer has to send most of what it
-    /// costs us.
+    /// Doubles small buffers, but never past the end of the frame. So a peer must send most of the bytes that it costs.
     fn make_room(&mut self, more: usize) {
         let len = self.frame.len();
         let needed = len + more;
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_what_has_arrived() {
+    fn memory_follows_the_bytes_that_arrived() {
         let mut frames = Frames::new(1 << 24);
         all(&mut frames, &[0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 1]).unwrap();
         assert!(frames.held_bytes() <= AHEAD_BYTES);

@@ -16,30 +16,30 @@ use crate::w3w::nid::Nid;
 use crate::w3w::ring::Direction;
 use crate::wire::DecodeError;
 
-/// How far a connection has come.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::w3w) enum Role {
-    /// We dialled and wait for the HERE of the node we expect.
+    /// This node dialled and awaits the HERE of the expected node.
     Dialling {
-        /// Whom we expect, and where.
+        /// The expected node and its address.
         expected: Here,
-        /// Where else that node was said to be meanwhile (MA-24).
+        /// Another address of that node, from a later HERE (MA-24).
         otherwise: Option<SocketAddrV4>,
-        /// Whether the stream stands.
+        /// Whether the stream is established.
         is_connected: bool,
     },
-    /// We accepted and wait for the caller's HERE.
+    /// This node accepted and awaits the caller's HERE.
     AwaitingHere,
     /// The peer is in the ring.
     Up {
-        /// Who it is.
+        /// Its NID.
         nid: Nid,
-        /// Where it accepts connections.
+        /// The address of its listener.
         at: SocketAddrV4,
     },
-    /// We have ended our direction and read what still comes.
+    /// This node has ended its direction and reads the rest.
     Leaving {
-        /// Who it was.
+        /// Its former NID.
         nid: Nid,
     },
 }
@@ -51,20 +51,20 @@ pub(in crate::w3w) struct Link {
     /// The address at the other end.
     peer: Ipv4Addr,
     opened: Instant,
-    /// Dialled because the connection before it broke (MA-30).
+    /// Whether it was dialled because the connection before it broke (MA-30).
     is_redial: bool,
     frames: Frames,
-    /// What its unfinished frame was when it was last counted.
+    /// The memory of its incomplete frame when it was last counted.
     held_bytes: usize,
     malformed: u32,
-    /// When the connection was last tried, because it might be dead.
+    /// When the connection was last probed, because it might be dead.
     probed: Instant,
-    /// Credit that is not granted yet because memory is short.
+    /// Credit that is withheld because memory is short.
     pub(super) withheld_credit: usize,
-    /// Written and not taken by the kernel yet: whose frame, and how much of it.
+    /// Frames written and not taken by the kernel yet: the entry, and the bytes left.
     writing: VecDeque<(Option<EntryId>, usize)>,
     unsent_bytes: usize,
-    /// The message that is only partly written, and how much of its frame is.
+    /// The message that is partly written, and how many bytes of its frame are.
     part: Option<(EntryId, Message, usize)>,
     /// Frames of custody that are written before the next message.
     control: VecDeque<Vec<u8>>,
@@ -102,12 +102,12 @@ impl Link {
         }
     }
 
-    /// Who is in the ring by this connection.
+    /// The peer in the ring of this connection.
     pub(in crate::w3w) fn nid(&self) -> Option<Nid> {
         if let Role::Up { nid, .. } = self.role { Some(nid) } else { None }
     }
 
-    /// What its unfinished frame holds in memory.
+    /// The memory of its incomplete frame.
     pub(in crate::w3w) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -117,14 +117,14 @@ impl Link {
         unsent_bytes_max.saturating_sub(self.unsent_bytes)
     }
 
-    /// `bytes` were written; with them the frame of `line` ends, if one does.
+    /// Notes written bytes; with them the frame of `entry` ends, if one does.
     pub(in crate::w3w) fn wrote(&mut self, entry: Option<EntryId>, bytes: usize) {
         self.written_bytes += bytes as u64;
         self.writing.push_back((entry, bytes));
         self.unsent_bytes += bytes;
     }
 
-    /// The kernel took so much more; the lines whose frames it has wholly taken.
+    /// Notes bytes that the kernel took. Returns the entries whose frames it has completely.
     pub(in crate::w3w) fn sent(&mut self, mut bytes: usize) -> Vec<EntryId> {
         let mut done = Vec::new();
         self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
@@ -170,18 +170,18 @@ impl Link {
         self.opened
     }
 
-    /// Dialled because the connection before it broke (MA-30).
+    /// Whether it was dialled because the connection before it broke (MA-30).
     pub(in crate::w3w) fn is_redial(&self) -> bool {
         self.is_redial
     }
 
-    /// Counts a malformed frame and returns how many came.
+    /// Counts a malformed frame. Returns how many there were.
     pub(in crate::w3w) fn count_malformed(&mut self) -> u32 {
         self.malformed += 1;
         self.malformed
     }
 
-    /// Whether a HERE may be written to find out whether the connection is alive; notes the time if so.
+    /// Whether a HERE may be written to test whether the connection is alive; notes the time if so.
     pub(in crate::w3w) fn begin_probe(&mut self, now: Instant) -> bool {
         let may_probe = !self.is_writing() && self.part.is_none() && now.since(self.probed) >= HANDSHAKE;
         if may_probe {
@@ -190,7 +190,7 @@ impl Link {
         may_probe
     }
 
-    /// The entry waits for its turn on this connection.
+    /// Queues an entry on this connection.
     pub(in crate::w3w) fn enqueue(&mut self, entry: EntryId) {
         self.backlog.push_back(entry);
     }
@@ -200,12 +200,12 @@ impl Link {
         self.backlog.front().copied()
     }
 
-    /// The next entry is gone.
+    /// Skips the next entry: it is gone.
     pub(in crate::w3w) fn skip_entry(&mut self) {
         self.backlog.pop_front();
     }
 
-    /// The message of the next entry is written from now on.
+    /// Begins to write the message of the next entry.
     pub(in crate::w3w) fn begin_message(&mut self, message: Message) {
         if let Some(entry) = self.backlog.pop_front() {
             self.part = Some((entry, message, 0));
@@ -252,12 +252,12 @@ impl Link {
     /// Takes the entries that were not completely written.
     pub(in crate::w3w) fn take_unwritten(&mut self) -> Vec<EntryId> {
         let mut waiting: Vec<_> = self.backlog.drain(..).collect();
-        // The peer drops a frame whose end never comes.
+        // The peer drops an incomplete frame.
         waiting.extend(self.part.take().map(|(entry, ..)| entry));
         waiting
     }
 
-    /// Cuts bytes into frames: the complete ones, and how the rest ended.
+    /// Cuts bytes into frames. Returns the complete ones, and an error if a length is over the limit.
     pub(super) fn take_frames(
         &mut self,
         mut data: &[u8],
@@ -281,9 +281,9 @@ impl Link {
     }
 }
 
-/// What was written of a message.
+/// The result of writing a part of a message.
 pub(in crate::w3w) struct Wrote {
-    /// The kernel had taken everything before.
+    /// Whether the kernel had taken everything before.
     pub(in crate::w3w) was_idle: bool,
     /// The entry whose whole frame is written.
     pub(in crate::w3w) completed: Option<EntryId>,

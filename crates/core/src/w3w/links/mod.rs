@@ -1,4 +1,4 @@
-//! The connections: their frames, what may be written to them, and the credit that peers get.
+//! The connections: their frames, their write queues, and the credit of peers.
 //!
 //! A driver numbers accepted streams, this part numbers dialled ones.
 
@@ -26,7 +26,7 @@ pub(super) use credit::WINDOW_BYTES;
 pub(super) use frames::first_frame;
 pub(super) use link::{Link, Role};
 
-/// A peer whose kernel takes nothing for so long is disconnected (MA-48).
+/// A peer whose kernel takes nothing for this long is disconnected (MA-48).
 const STALL: Duration = Duration::from_secs(30);
 
 /// All connections.
@@ -66,7 +66,7 @@ impl Links {
         Some(link)
     }
 
-    /// Bytes came: returns the complete frames, and an error if a length is over the limit.
+    /// Handles received bytes. Returns the complete frames, and an error if a length is over the limit.
     pub(super) fn take_frames(
         &mut self,
         memory: &mut MemoryUse,
@@ -80,7 +80,7 @@ impl Links {
         Some(frames)
     }
 
-    /// The kernel took more bytes: returns the entries whose frames it has taken completely.
+    /// Handles bytes that the kernel took. Returns the entries whose frames it has taken completely.
     pub(super) fn on_sent(
         &mut self,
         env: &mut Env,
@@ -98,12 +98,12 @@ impl Links {
         done
     }
 
-    /// Something was written to an idle connection: the kernel has to take it in time.
+    /// Starts the stall timer: bytes were written to an idle connection, and the kernel must take them in time.
     pub(super) fn watch_stall(env: &mut Env, now: Now, stream: StreamId) {
         env.timers.set(Timer::Stalled(stream), now.mono + STALL);
     }
 
-    /// A message is gone; its buffer may be used again.
+    /// Reuses the buffer of a finished message.
     pub(super) fn recycle(&mut self, frame: Bytes) {
         self.pool.give(frame);
     }

@@ -1,13 +1,13 @@
 //! NOUNCE, and the HEREs that keep the ring together.
 //!
-//! Only HERE is there to tell nodes of each other, so three habits of it make every ring good enough:
+//! HERE is the only message by which nodes learn of each other. Three uses of it keep the ring together:
 //!
-//! - *announce* (NOUNCE): we tell the known nodes that we are here, at the start and while peers are missing;
-//! - *introduce* (MA-36a): a new peer's two neighbours in our ring are told of it, and it of our other neighbour if
-//!   it is next to us;
-//! - *maintain*: after a change next to us, our neighbours are introduced to each other and to those behind them a few
-//!   times more, at pauses that double, which makes good a lost datagram; and for ever, at the longest pause, one known
-//!   node that is no peer is told of us, which makes one ring of two after a partition has healed.
+//! - *announce* (NOUNCE): the node sends its HERE to the known nodes, at the start and while peers are missing;
+//! - *introduce* (MA-36a): the two neighbours of a new peer get its HERE. A new neighbour of this node also gets the
+//!   HERE of the other neighbour;
+//! - *maintain*: after a change next to it, the node introduces its neighbours to each other and to the peers behind
+//!   them a few times more, at intervals that double. That makes up for lost datagrams. At the longest interval it also
+//!   sends its HERE to one known node that is no peer, for ever. So two rings become one after a partition.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -29,11 +29,11 @@ const ANNOUNCE_BELOW_MIN: Duration = Duration::from_secs(600);
 /// The pause between two rounds of maintenance: after a change, and at most.
 const MAINTAIN_FIRST: Duration = Duration::from_secs(30);
 const MAINTAIN_LAST: Duration = Duration::from_secs(600);
-/// How often a settled round of a full ring tells a stranger of us.
+/// How often a settled round of a full ring sends HERE to an unconnected node.
 const UNCONNECTED_CHANCE_FULL: f64 = 0.25;
-/// How many known nodes are told of us when a neighbour is lost.
+/// How many known nodes get a HERE when a neighbour is lost.
 const RESCUE_NODES: usize = 3;
-/// How many nodes we have heard of are kept for the day a neighbour is lost.
+/// How many nodes from HEREs are remembered, to dial when a neighbour is lost.
 const CANDIDATES_MAX: usize = 16;
 
 impl Peering {
@@ -44,7 +44,7 @@ impl Peering {
         for (index, ip) in addresses.into_iter().enumerate() {
             let mut here = cx.low.env.here();
             if let Announce::Incrementing { ports } = cx.low.env.config.announce {
-                // M-34 by the letter: `++port` for each of them.
+                // M-34 taken literally: `++port` for each of them.
                 here.at.set_port(cx.low.env.at.port() + 1 + (index % usize::from(ports)) as u16);
             }
             send_here(cx, here, ip);
@@ -52,7 +52,7 @@ impl Peering {
         self.plan_announce(cx, true);
     }
 
-    /// MA-21: again after 5 s, doubling: to 5 min while the ring is empty, to 10 min below `peers_min`.
+    /// MA-21: again after 5 s, doubling up to 5 min while the ring is empty, and up to 10 min below `peers_min`.
     pub(in crate::w3w) fn plan_announce(&mut self, cx: &mut Cx<'_, '_>, is_announced: bool) {
         if cx.low.ring.len() >= cx.low.env.config.peers_min && cx.low.ring.len() > 0 {
             self.introducer.announce_interval = Duration::ZERO;
@@ -73,13 +73,13 @@ impl Peering {
         }
     }
 
-    /// Tells `to` of `about`, both peers, unless that was done within the hold-down (MA-37).
+    /// Sends the HERE of `about` to `to`, both peers, unless that was done within the hold-down (MA-37).
     pub(in crate::w3w) fn introduce(&mut self, cx: &mut Cx<'_, '_>, about: Nid, to: Nid) {
         let (Some(here), Some(route)) = (cx.low.ring.here(about), cx.low.ring.get(to)) else { return };
         self.tell(cx, here, to, *route.at.ip());
     }
 
-    /// Tells the node `to` at `ip` of somebody, unless that was done within the hold-down (MA-37).
+    /// Sends a HERE to the node `to` at `ip`, unless that was done within the hold-down (MA-37).
     pub(in crate::w3w) fn tell(&mut self, cx: &mut Cx<'_, '_>, here: Here, to: Nid, ip: Ipv4Addr) {
         let is_useless = here.nid == to || cx.low.env.config.introduces_nobody();
         if !is_useless
@@ -90,7 +90,7 @@ impl Peering {
         }
     }
 
-    /// MA-36a: whoever is next to a new peer in our ring is told of it.
+    /// MA-36a: sends the HERE of a new peer to its neighbours in our ring.
     pub(in crate::w3w) fn introduce_newcomer(&mut self, cx: &mut Cx<'_, '_>, nid: Nid) {
         let (Some(younger), Some(older)) = (cx.low.ring.younger(nid), cx.low.ring.older(nid)) else { return };
         self.introduce(cx, nid, younger);
@@ -108,7 +108,7 @@ impl Peering {
     pub(in crate::w3w) fn maintain(&mut self, cx: &mut Cx<'_, '_>) {
         let is_settled = self.introducer.maintain_interval >= MAINTAIN_LAST;
         if let Some((younger, older)) = cx.low.ring.neighbours() {
-            // A neighbour that died without a word would leave a hole: a few bytes find it cx.low.out.
+            // A neighbour that failed silently would leave a gap: writing a few bytes detects it.
             let streams = [younger, older].map(|nid| cx.low.ring.get(nid).map(|route| route.stream));
             streams.into_iter().flatten().for_each(|stream| self.probe(cx, stream));
         }
@@ -121,7 +121,8 @@ impl Peering {
                 self.introduce(cx, older, second_older);
             }
         }
-        // A full ring answers a stranger with a refusal and a hint, which costs both sides more: it asks less often.
+        // A full ring refuses an unconnected node and sends it a hint, which costs both sides more. So it sends HERE
+        // less often.
         let is_full = cx.low.ring.len() >= cx.low.env.config.peers_max;
         if cx.low.ring.len() > 0
             && (!is_full || !is_settled || cx.low.env.rng.chance(UNCONNECTED_CHANCE_FULL))
@@ -136,7 +137,7 @@ impl Peering {
         self.schedule_maintenance(cx);
     }
 
-    /// Something changed next to us: maintain soon, and often again.
+    /// Starts maintenance again at the shortest interval: something changed next to this node.
     pub(in crate::w3w) fn maintain_now(&mut self, cx: &mut Cx<'_, '_>) {
         self.introducer.maintain_interval = MAINTAIN_FIRST;
         self.schedule_maintenance(cx);
@@ -144,7 +145,7 @@ impl Peering {
 
     fn schedule_maintenance(&mut self, cx: &mut Cx<'_, '_>) {
         if !cx.low.env.is_stopping {
-            // Nodes that started together do not do it together.
+            // Nodes that started together draw different offsets.
             let jitter = cx.low.env.rng.duration_below(self.introducer.maintain_interval / 4);
             cx.low
                 .env
@@ -153,8 +154,8 @@ impl Peering {
         }
     }
 
-    /// MA-21a: a neighbour is gone. Dials the nearest node we have heard of on each side, and tells a few known
-    /// nodes of us: through them whoever is next to us now will hear of it.
+    /// MA-21a: handles the loss of a neighbour. Dials the nearest candidate on each side, and sends HERE to a few known
+    /// nodes. Through them the new neighbour of this node learns of it.
     pub(in crate::w3w) fn on_neighbour_lost(&mut self, cx: &mut Cx<'_, '_>) {
         self.maintain_now(cx);
         let heard: Vec<Here> = self.directory.candidates.iter().map(|(&nid, &at)| Here { nid, at }).collect();
@@ -171,7 +172,7 @@ impl Peering {
         }
     }
 
-    /// Remembers a node that was not dialled, if it is nearer to us than those remembered.
+    /// Remembers a node that was not dialled, if it is nearer than those remembered.
     pub(in crate::w3w) fn remember_candidate(&mut self, cx: &Cx<'_, '_>, here: Here) {
         self.directory.candidates.insert(here.nid, here.at);
         if self.directory.candidates.len() > CANDIDATES_MAX {
@@ -185,7 +186,7 @@ impl Peering {
         }
     }
 
-    /// Known nodes and seeds, without ourselves (MF-20).
+    /// Known nodes and seeds, without the own address (MF-20).
     fn addresses(&self, cx: &Cx<'_, '_>) -> Vec<Ipv4Addr> {
         let mut addresses: Vec<Ipv4Addr> = self.directory.known.list().iter().map(|node| node.ip).collect();
         let seeds = cx.low.env.config.seeds.iter().filter(|seed| !addresses.contains(seed));
@@ -194,7 +195,7 @@ impl Peering {
         addresses
     }
 
-    /// Addresses at which no peer of ours is.
+    /// Addresses without a peer.
     fn unconnected(&self, cx: &Cx<'_, '_>) -> Vec<Ipv4Addr> {
         let peers: std::collections::BTreeSet<Ipv4Addr> =
             cx.low.ring.iter().map(|(_, route)| *route.at.ip()).collect();

@@ -18,13 +18,13 @@ use crate::w3w::ring::{Direction, Route};
 use crate::w3w::timers::Timer;
 use crate::w3w::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES, here_frame};
 
-/// How long a full ring remembers who refused us.
+/// How long a full ring remembers nodes that refused this one.
 const REFUSED: Duration = Duration::from_secs(3600);
-/// What may be read before the handshake is over.
+/// The most bytes to read before the handshake is over.
 pub(super) const FIRST_CREDIT_BYTES: usize = LENGTH_BYTES + FIRST_BODY_BYTES_MAX;
 
 impl Peering {
-    /// SIGNAL (M-36, M-41): a HERE came by datagram. It makes us dial, and nothing else (MA-22).
+    /// SIGNAL (M-36, M-41): handles a HERE by datagram. It can only cause a dial (MA-22).
     pub(in crate::w3w) fn on_here(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -58,8 +58,8 @@ impl Peering {
         let would_be_dropped =
             || cx.low.ring.too_close(Some(here.nid)).is_some_and(|triple| triple.middle == here.nid);
         if is_full && (would_be_refused || would_be_dropped()) {
-            // M-41a: a newcomer that OPTIMIZE would drop at once is not dialled. It is remembered for the day a
-            // neighbour dies, and the news goes on to a peer that is nearer to it than we are.
+            // M-41a: a newcomer that OPTIMIZE would drop at once is not dialled. It is remembered in case a neighbour
+            // fails, and its HERE is forwarded to a peer that is nearer to it than this node.
             self.dialer.by_source.count(source, cx.low.now.mono);
             cx.low.env.counters.here_received += 1;
             self.remember_candidate(cx, here);
@@ -77,7 +77,7 @@ impl Peering {
         Ok(())
     }
 
-    /// Tells of a clash, once in a while; the peer stays.
+    /// Reports a clash, with a rate limit; the peer stays.
     fn report_clash(&mut self, cx: &mut Cx<'_, '_>, here: Here) {
         cx.low.env.counters.here_ignored += 1;
         if self.introducer.introduced.insert(
@@ -90,8 +90,8 @@ impl Peering {
         }
     }
 
-    /// Says HERE once more on a connection that may be dead: the peer ignores it, a kernel that knows nothing of the
-    /// connection resets it, and no answer at all ends it as well.
+    /// Writes HERE again on a connection that may be dead. The peer ignores it. A kernel without the connection resets
+    /// it, and no acknowledgement at all ends it as well.
     pub(super) fn probe(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         let frame = here_frame(&cx.low.env.here());
         if let Some(link) = cx.low.links.get_mut(stream)
@@ -102,7 +102,7 @@ impl Peering {
         }
     }
 
-    /// Why a HERE leads to nothing, if it does.
+    /// The reason why a HERE causes no dial, if there is one.
     fn no_use(&self, cx: &Cx<'_, '_>, here: Here) -> Option<&'static str> {
         if cx.low.env.is_stopping {
             Some("the node is stopping")
@@ -119,8 +119,9 @@ impl Peering {
         }
     }
 
-    /// A HERE about a peer changes nothing (MA-24). But whoever says it does not know that we are connected, least of all
-    /// the peer itself: the connection may be dead. And the news may be on its way to the peer's neighbours.
+    /// Handles a HERE about a peer; it changes nothing (MA-24). Its sender does not know of our connection, and if that
+    /// is the peer itself, the connection may be dead: it is probed. The HERE may be meant for the peer's neighbours,
+    /// so it is forwarded.
     fn signal_about_peer(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -141,8 +142,9 @@ impl Peering {
         Ok(())
     }
 
-    /// MA-24: no second dial; but if the node is said to be elsewhere, that is tried next. And if it says HERE itself,
-    /// it may have refused us a moment ago and asks us to call again: then its datagram is here before its reset.
+    /// MA-24: handles a HERE about a node that is being dialled. There is no second dial, but another address is tried
+    /// next. If the node sent the HERE itself, it may have just refused this one and invited it to dial again. Its
+    /// datagram then overtakes its reset.
     fn signal_while_dialling(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -162,8 +164,8 @@ impl Peering {
         Err(ignore(cx, "a HERE about a node that is being dialled"))
     }
 
-    /// Tells the peer nearest to a node of it, if that peer is nearer than we are: so the news strictly nears its
-    /// subject. If we are nearest ourselves, whoever is on its other side is told.
+    /// Forwards a HERE to the peer nearest to its subject, if that peer is nearer than this node. So the HERE strictly
+    /// approaches its subject. If this node is nearest, the peer on the other side of the subject gets it.
     pub(super) fn pass_on_here(&mut self, cx: &mut Cx<'_, '_>, here: Here, source: Option<Ipv4Addr>) {
         let Some((younger, older)) = cx.low.ring.around(here.nid, Some(here.nid)) else { return };
         let nearest = if closer(here.nid, younger, older) { younger } else { older };
@@ -189,7 +191,7 @@ impl Peering {
             && !has_two_places(cx, here.nid, *here.at.ip())
     }
 
-    /// RECONNECT (M-35): dials, and says who we are at once (MA-27a).
+    /// RECONNECT (M-35): dials, and sends HERE at once (MA-27a).
     pub(super) fn dial(&mut self, cx: &mut Cx<'_, '_>, here: Here, is_redial: bool) {
         tracing::debug!(state = "RECONNECT", nid = %cx.low.env.own, to = %here.nid);
         cx.low.env.counters.dials += 1;
@@ -210,7 +212,7 @@ impl Peering {
         cx.low.env.timers.set(Timer::Handshake(stream), cx.low.now.mono + HANDSHAKE);
     }
 
-    /// MA-30: a broken connection of ours, once more.
+    /// MA-30: dials a broken connection once more.
     pub(in crate::w3w) fn redial(&mut self, cx: &mut Cx<'_, '_>, nid: Nid) {
         if let Some(here) = self.dialer.redials.remove(&nid)
             && self.may_dial(cx, here)
@@ -219,8 +221,8 @@ impl Peering {
         }
     }
 
-    /// A dial has failed. If it was refused, the news of that node is passed on; if it is said to be elsewhere, it is
-    /// dialled there.
+    /// Handles a failed dial. If it was refused, the HERE of that node is forwarded; if another address is known, it is
+    /// dialled.
     pub(super) fn dial_failed(&mut self, cx: &mut Cx<'_, '_>, link: &Link) {
         cx.low.env.counters.dials_failed += 1;
         let Role::Dialling { expected, otherwise, is_connected } = link.role() else { return };
@@ -238,7 +240,7 @@ impl Peering {
     }
 }
 
-/// MA-14: a node says of itself that it is one of our peers, from another address.
+/// MA-14: whether a node claims the NID of a peer, from another address.
 fn is_clash(cx: &Cx<'_, '_>, source: Ipv4Addr, here: Here) -> bool {
     let is_elsewhere = |route: &Route| route.at.ip() != here.at.ip();
     source == *here.at.ip() && cx.low.ring.get(here.nid).is_some_and(is_elsewhere)

@@ -1,4 +1,4 @@
-//! The handshake, ADD_ROUTE, DEL_ROUTE and OPTIMIZE: how a peer comes into the ring and how it leaves.
+//! The handshake, ADD_ROUTE, DEL_ROUTE and OPTIMIZE: how a peer enters the ring and how it leaves.
 
 use core::time::Duration;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -23,11 +23,11 @@ use crate::w3w::wire::{Body, decode_frame, here_frame};
 use crate::w3w::{Event, Leave};
 use crate::wire::DecodeError;
 
-/// So many bad frames are forgiven less one (MA-53).
+/// This many bad frames end a connection (MA-53).
 const MALFORMED_MAX: u32 = 3;
 /// Two connections that began within this time of each other crossed (MA-29a).
 const CROSSING: Duration = Duration::from_secs(5);
-/// A connection on which nothing is acknowledged for so long is dead (CU-16).
+/// A connection without acknowledgements for this long is dead (CU-16).
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 /// The most peers from one address.
 const PLACES_PER_ADDRESS: usize = 2;
@@ -35,7 +35,7 @@ const PLACES_PER_ADDRESS: usize = 2;
 const REDIAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Peering {
-    /// WAIT 2 (M-37): somebody connected. Who it is we know when its HERE has come (MA-27).
+    /// WAIT 2 (M-37): handles an accepted connection. Its HERE identifies the caller (MA-27).
     pub(in crate::w3w) fn accepted(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, from: SocketAddr) {
         let IpAddr::V4(peer) = from.ip() else { return cx.low.out.abort(stream) };
         if cx.low.env.is_stopping || !cx.low.env.config.allows(peer) {
@@ -87,7 +87,7 @@ impl Peering {
             (Role::Dialling { .. } | Role::AwaitingHere, Err(error)) => {
                 Err(self.refuse(cx, stream, error.into()))
             }
-            // A later HERE says nothing new, unless it is the hello of custody (CU-7).
+            // A later HERE has no effect, unless it is the hello of custody (CU-7).
             (Role::Up { nid, .. }, Ok(Body::Here(here)))
                 if here.nid == hello_nid(nid, cx.low.env.own) && !cx.low.env.config.is_foreign() =>
             {
@@ -117,8 +117,8 @@ impl Peering {
         }
     }
 
-    /// A length over the limit ends the connection at once. Within the handshake it is a refusal; later the bytes
-    /// before it have been taken in, so it is an end like any other.
+    /// Ends a connection with a length over the limit. Within the handshake it is a refusal. Later the bytes before it
+    /// have been handled, so it is an ordinary close.
     pub(in crate::w3w) fn bad_length(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -135,7 +135,7 @@ impl Peering {
         Ok(())
     }
 
-    /// A handshake that is none: reset, and as if it had never been.
+    /// Refuses an invalid handshake: resets the connection, without further effect.
     fn refuse(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, refusal: Refusal) -> Refusal {
         cx.low.env.counters.connections_refused += 1;
         cx.low.out.abort(stream);
@@ -143,11 +143,11 @@ impl Peering {
         refusal
     }
 
-    /// The node we dialled says who it is.
+    /// Handles the HERE of a dialled node.
     fn answered(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, expected: Here, here: Here) {
         let is_crowded = has_two_places(cx, here.nid, *expected.at.ip());
         if here.nid != expected.nid || here.nid == cx.low.env.own || is_crowded {
-            // MF-15: nothing is kept of a promise that was not held.
+            // MF-15: a node other than the announced one leaves no trace.
             cx.low.env.counters.connections_refused += 1;
             cx.low.env.counters.dials_failed += 1;
             cx.low.links.remove(&mut cx.low.env.memory, stream);
@@ -164,7 +164,8 @@ impl Peering {
         }
     }
 
-    /// ADD_ROUTE (M-45): a caller says who it is. It gets our HERE if it is admitted, nothing if not (MA-32a).
+    /// ADD_ROUTE (M-45): handles the HERE of a caller. An admitted caller gets our HERE, another one gets nothing
+    /// (MA-32a).
     fn add_route(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, here: Here) -> Result<(), Refusal> {
         tracing::debug!(state = "ADD_ROUTE", nid = %cx.low.env.own, caller = %here.nid);
         if here.nid == cx.low.env.own {
@@ -201,7 +202,7 @@ impl Peering {
         Ok(())
     }
 
-    /// MA-32, MA-33: the ring is full, so the caller is sent away, with a hint where to go.
+    /// MA-32, MA-33: refuses a caller because the ring is full, with the HERE of the peer nearest to it.
     fn refuse_caller(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, caller: Nid) {
         cx.low.env.counters.callers_refused += 1;
         let ip = self.drop_link(cx, stream).map_or(Ipv4Addr::UNSPECIFIED, |(link, _)| link.peer());
@@ -212,8 +213,8 @@ impl Peering {
         }
         cx.low.out.abort(stream);
         if cx.low.ring.is_neighbour(caller) && self.introducer.room_limit.allows((), cx.low.now.mono) {
-            // MA-39: two full nodes that belong next to each other would refuse each other for ever. So we tell the
-            // caller of ourselves; if it wants us it calls again, and is let in at the cost of another peer.
+            // MA-39: two full nodes that belong next to each other would refuse each other for ever. So the caller also
+            // gets our own HERE. If it dials again it is admitted, and another peer is dropped.
             self.introducer.room_limit.count((), cx.low.now.mono);
             self.directory.reserved.insert(caller, cx.low.now.mono, cx.low.now.mono + 2 * HANDSHAKE);
             let here = cx.low.env.here();
@@ -222,18 +223,18 @@ impl Peering {
         }
     }
 
-    /// A second connection of a connected peer: true if the first one stays and this one is closed.
+    /// Decides between two connections of a peer. Returns true if the first one stays and this one is closed.
     fn keeps_first(&mut self, cx: &mut Cx<'_, '_>, nid: Nid, stream: StreamId, at: SocketAddrV4) -> bool {
         let Some(&Route { stream: first, at: first_at, .. }) = cx.low.ring.get(nid) else { return false };
         let (Some(old), Some(new)) = (cx.low.links.get(first), cx.low.links.get(stream)) else {
             return false;
         };
         cx.low.env.counters.second_connections += 1;
-        // Both are of one node only if it says of itself that it is at one address: a stranger displaces nobody (MA-13).
+        // Both belong to one node only if it claims the same address: a clash displaces no peer (MA-13).
         let has_crossed = old.direction() != new.direction()
             && cx.low.now.mono.since(old.opened()) < CROSSING
             && at.ip() == first_at.ip();
-        // MA-29: of two that crossed, the one that the lower NID dialled stays.
+        // MA-29: of two that crossed, the one dialled by the lower NID stays.
         let lower_dialled = if cx.low.env.own < nid { Direction::Out } else { Direction::In };
         let first_stays = !has_crossed || old.direction() == lower_dialled;
         let second = if first_stays { stream } else { first };
@@ -243,7 +244,7 @@ impl Peering {
         if first_stays {
             self.drop_link(cx, second);
             cx.low.out.abort(second);
-            // MA-13: a newcomer displaces nobody; but the first may be dead without our knowing.
+            // MA-13: a newcomer displaces no peer; but the first connection may be dead, so it is probed.
             self.probe(cx, first);
         } else {
             let moved = self.drop_link(cx, second).map(|(_, entries)| entries);
@@ -255,7 +256,7 @@ impl Peering {
         first_stays
     }
 
-    /// The peer is in the ring.
+    /// Adds the peer to the ring.
     fn up(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, here: Here) {
         let Some(link) = cx.low.links.get_mut(stream) else { return };
         link.set_role(Role::Up { nid: here.nid, at: here.at });
@@ -280,7 +281,8 @@ impl Peering {
         cx.forward.retry_all(&mut cx.low);
     }
 
-    /// OPTIMIZE (M-42 … M-44): drops the middle of the three nodes that are too close and tells the outer two of it.
+    /// OPTIMIZE (M-42 … M-44): drops the middle of the three nodes that are too close, and sends its HERE to the outer
+    /// two.
     pub(in crate::w3w) fn optimize(&mut self, cx: &mut Cx<'_, '_>) {
         let Some(Triple { younger, middle, older }) = middle_to_drop(cx) else { return };
         tracing::debug!(state = "OPTIMIZE", nid = %cx.low.env.own, middle = %middle);
@@ -293,7 +295,8 @@ impl Peering {
         }
     }
 
-    /// Takes a peer out of the ring and ends the connection behind what was written; what it still sends is read.
+    /// Removes a peer from the ring and closes the connection after the written bytes; bytes of the peer are still
+    /// read.
     pub(in crate::w3w) fn leave(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, why: Leave) {
         let Some(link) = cx.low.links.get_mut(stream) else { return };
         let Role::Up { nid, .. } = link.role() else { return };
@@ -305,7 +308,7 @@ impl Peering {
         cx.forward.requeue(&mut cx.low, stream, nid, waiting);
     }
 
-    /// DEL_ROUTE (M-46): the connection is gone, and the peer with it.
+    /// DEL_ROUTE (M-46): removes a closed connection and its peer.
     pub(in crate::w3w) fn del_route(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId, why: Leave) {
         let Some((link, lines)) = self.drop_link(cx, stream) else { return };
         match link.role() {
@@ -337,7 +340,7 @@ impl Peering {
         }
     }
 
-    /// MA-30: what we dialled is dialled once more, but not again and again.
+    /// MA-30: a connection that this node dialled is dialled once more, but not repeatedly.
     fn plan_redial(&mut self, cx: &mut Cx<'_, '_>, link: &Link, here: Here) {
         let is_tired = link.is_redial() && cx.low.now.mono.since(link.opened()) < HOLD_DOWN;
         let is_held_down = self.directory.held_down.contains(here.nid, cx.low.now.mono);
@@ -347,7 +350,7 @@ impl Peering {
         }
     }
 
-    /// The peer has ended its direction: so do we, and it is out of the ring.
+    /// Handles the end of the peer's direction: this node ends its own, and the peer leaves the ring.
     pub(in crate::w3w) fn finished(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         let Some(link) = cx.low.links.get(stream) else { return };
         match link.role() {
@@ -368,26 +371,27 @@ impl Peering {
         self.del_route(cx, stream, Leave::Broken);
     }
 
-    /// A handshake took too long, or closing did.
+    /// Handles a handshake or a close that took too long.
     pub(in crate::w3w) fn handshake_over(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         cx.low.out.abort(stream);
         self.del_route(cx, stream, Leave::Broken);
     }
 
-    /// MA-48: the peer has taken nothing for too long.
+    /// MA-48: handles a peer whose kernel has taken nothing for too long.
     pub(in crate::w3w) fn stalled(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         cx.low.env.counters.peers_stalled += 1;
         cx.low.out.abort(stream);
         self.del_route(cx, stream, Leave::Stalled);
     }
 
-    /// The unblocked peer has sent nothing for too long.
+    /// Handles the unblocked peer that has sent nothing for too long.
     pub(in crate::w3w) fn silent(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         self.stalled(cx, stream);
         cx.low.release_credit();
     }
 
-    /// A peer answered neither messages nor a ping, or `members` says that it is gone: its messages go another way.
+    /// Handles a peer that answered neither messages nor a ping, or is gone as `members` reports: its messages take
+    /// another path.
     pub(in crate::w3w) fn on_peer_silent(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         cx.low.env.counters.peers_silent += 1;
         cx.low.out.abort(stream);
@@ -428,7 +432,7 @@ impl Peering {
         }
     }
 
-    /// Closing has taken long enough.
+    /// Aborts all connections: closing took too long.
     pub(in crate::w3w) fn abort_all(&mut self, cx: &mut Cx<'_, '_>) {
         for stream in cx.low.links.streams() {
             cx.low.out.abort(stream);
@@ -446,7 +450,7 @@ fn middle_to_drop(cx: &Cx<'_, '_>) -> Option<Triple> {
     cx.low.ring.too_close(None)
 }
 
-/// CU-7: one more HERE tells the peer that this node speaks custody. Foreign nodes ignore it.
+/// CU-7: sends one more HERE, which says that this node speaks custody. Foreign nodes ignore it.
 fn say_hello(cx: &mut Cx<'_, '_>, stream: StreamId, peer: Nid) {
     if cx.low.env.config.is_foreign() {
         return;
@@ -459,7 +463,7 @@ fn say_hello(cx: &mut Cx<'_, '_>, stream: StreamId, peer: Nid) {
     }
 }
 
-/// Whether two other peers at this address are in the ring: invented NIDs must not take all places.
+/// Whether the ring has two other peers at this address: invented NIDs must not take all places.
 pub(super) fn has_two_places(cx: &Cx<'_, '_>, nid: Nid, ip: Ipv4Addr) -> bool {
     let is_there = |link: &Link| link.peer() == ip && link.nid().is_some_and(|peer| peer != nid);
     cx.low.links.iter().filter(|(_, link)| is_there(link)).count() >= PLACES_PER_ADDRESS

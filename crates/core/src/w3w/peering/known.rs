@@ -1,4 +1,4 @@
-//! The known-nodes list: who can be asked when the network is entered cold (M-1).
+//! The known-nodes list: the nodes to contact when a node starts without peers (M-1).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use crate::w3w::known_nodes::KnownNode;
 /// An entry is refreshed at most this often (MA-56).
 const REFRESH_SECONDS: u64 = 60;
 
-/// The list, bounded: beyond `nodes_max` the one not met for longest goes.
+/// The list, bounded: beyond `nodes_max` the one with the oldest contact is dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     nodes: BTreeMap<Ipv4Addr, u64>,
@@ -20,8 +20,7 @@ impl Known {
         Self { nodes: BTreeMap::new(), nodes_max }
     }
 
-    /// Takes over an entry from a file, from the store or from the configuration; a time in the future is cut to
-    /// now (MA-55).
+    /// Adds an entry from a file, from the store or from the configuration; a time in the future is cut to now (MA-55).
     pub(super) fn merge(&mut self, node: KnownNode, now_seconds: u64) {
         let seen_at = node.seen_at.min(now_seconds);
         let entry = self.nodes.entry(node.ip).or_insert(seen_at);
@@ -29,7 +28,7 @@ impl Known {
         self.trim();
     }
 
-    /// We have had to do with it (MA-56: a handshake or a message, never a bare HERE); true if the list changed.
+    /// Notes a contact (MA-56: a handshake or a message, never a bare HERE). Returns whether the list changed.
     pub(super) fn contacted(&mut self, ip: Ipv4Addr, now_seconds: u64) -> bool {
         let is_fresh = self.nodes.get(&ip).is_some_and(|at| now_seconds.abs_diff(*at) < REFRESH_SECONDS);
         if !is_fresh {

@@ -1,4 +1,4 @@
-//! Peering: how nodes find each other, which of them are connected, and the ring that results.
+//! Peering: how nodes find each other, which of them connect, and the resulting ring.
 
 mod announce;
 mod dial;
@@ -27,10 +27,10 @@ use crate::time::Instant;
 pub(super) use announce::send_here;
 use known::Known;
 
-/// The most callers that are let into a full ring when they call again.
+/// The most refused callers that a full ring admits when they dial again.
 const RESERVED_MAX: usize = 16;
 
-/// How nodes find each other.
+/// The peering of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Peering {
     directory: Directory,
@@ -38,7 +38,7 @@ pub(super) struct Peering {
     introducer: Introducer,
 }
 
-/// Nodes and what is known of them.
+/// The known nodes, and facts about them.
 #[derive(Clone, Debug, PartialEq)]
 struct Directory {
     known: Known,
@@ -48,7 +48,7 @@ struct Directory {
     held_down: ExpiringSet<Nid>,
     /// Nodes that refused this one: a full ring does not dial them for a while, unless they belong next to it.
     refused_by: ExpiringSet<Nid>,
-    /// Refused callers that belong next to this node: they are admitted the next time, full or not.
+    /// Refused callers that belong next to this node: the next time they are admitted, even if the ring is full.
     reserved: ExpiringSet<Nid>,
 }
 
@@ -65,7 +65,7 @@ struct Dialer {
 /// HEREs about this node and about its peers.
 #[derive(Clone, Debug, PartialEq)]
 struct Introducer {
-    /// Pairs of nodes of which one was named to the other (MA-37).
+    /// Pairs of nodes that were introduced (MA-37).
     introduced: ExpiringSet<(Nid, Nid)>,
     room_limit: RateLimiter<()>,
     announce_interval: Duration,
@@ -98,7 +98,7 @@ impl Peering {
         }
     }
 
-    /// Takes over a known node from a file, from the store or from the configuration.
+    /// Adds a known node from a file, from the store or from the configuration.
     pub(super) fn load_known(&mut self, node: KnownNode, now_seconds: u64) {
         self.directory.known.merge(node, now_seconds);
     }
@@ -108,14 +108,14 @@ impl Peering {
         self.directory.known.list()
     }
 
-    /// This node was in contact with another one (M-3).
+    /// Notes a contact with another node (M-3).
     pub(super) fn contacted(&mut self, cx: &mut Cx<'_, '_>, ip: Ipv4Addr) {
         if self.directory.known.contacted(ip, cx.low.now.wall.as_seconds()) {
             cx.low.env.timers.set_earlier(Timer::StoreKnown, cx.low.now.mono + Duration::from_secs(1));
         }
     }
 
-    /// `members` says something about a node (CU-15). Its messages leave a dead one at once.
+    /// Handles a report of `members` about a node (CU-15). Messages for a dead peer take another path at once.
     pub(super) fn on_member(
         &mut self,
         cx: &mut Cx<'_, '_>,
@@ -126,7 +126,7 @@ impl Peering {
         let stream = cx.low.ring.get(nid).map(|route| route.stream);
         match (presence, stream) {
             (Presence::Dead | Presence::Left, Some(stream)) => self.on_peer_silent(cx, stream),
-            // It may have come back without this connection: a ping finds out.
+            // The node may have restarted without this connection: a ping detects that.
             (Presence::Suspected | Presence::Alive, Some(stream)) => ping(cx, stream),
             (Presence::Alive, None) => {
                 if let Some(ip) = ip.filter(|ip| ip != cx.low.env.at.ip()) {
@@ -144,7 +144,7 @@ impl Peering {
         }
     }
 
-    /// Stores the known nodes (M-2) and reports that the file is to be written.
+    /// Stores the known nodes (M-2), and reports that the file is to be written.
     pub(super) fn store_known(&mut self, cx: &mut Cx<'_, '_>) {
         let list = self.directory.known.list();
         let op = cx.low.disk.begin(Pending::Other);
@@ -156,7 +156,7 @@ impl Peering {
         cx.low.out.event(Event::KnownNodesChanged { nodes: list.len() });
     }
 
-    /// Forgets everything whose time is over.
+    /// Forgets everything that has expired.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.directory.held_down.pop_expired(now).is_some() {}
         while self.directory.refused_by.pop_expired(now).is_some() {}
@@ -175,7 +175,7 @@ impl Peering {
     }
 }
 
-/// Asks a peer that speaks custody whether it lives.
+/// Pings a peer that speaks custody.
 pub(super) fn ping(cx: &mut Cx<'_, '_>, stream: StreamId) {
     let Some(nid) = cx.low.links.get(stream).and_then(super::links::Link::nid) else { return };
     if let Some(data) = cx.low.custody.ping(stream, cx.low.now.mono) {

@@ -1,4 +1,4 @@
-//! INIT to DEL_ROUTE: who is told, who is dialled, who is let in and who has to go.
+//! INIT to DEL_ROUTE: which nodes get a HERE, are dialled, are admitted and are dropped.
 
 use super::desk::{Desk, SECOND, addr, config, here, here_bytes, ip, nid};
 use crate::contract::Rig;
@@ -36,7 +36,7 @@ fn m_18_source_and_target_port_are_the_same() {
 }
 
 #[test]
-fn m_29_the_store_and_the_file_are_read_before_anything_is_said() {
+fn m_29_the_store_and_the_file_are_read_before_anything_is_sent() {
     let mut rig = Rig::new(Mesh::new(&with_seeds(&[2]), [7; 32]).unwrap());
     rig.hold();
     rig.start();
@@ -79,7 +79,7 @@ fn m_33_the_announced_port_is_the_one_we_listen_on() {
 }
 
 #[test]
-fn m_34_by_the_letter_each_known_node_is_told_the_next_port() {
+fn m_34_taken_literally_each_known_node_gets_the_next_port() {
     let config = Config { announce: Announce::Incrementing { ports: 2 }, ..with_seeds(&[2, 3, 4]) };
     let desk = Desk::new(&config);
     let listeners = desk.rig.machine.endpoints().listeners;
@@ -125,7 +125,7 @@ fn ma_21_announcing_goes_on_while_the_ring_is_empty() {
 }
 
 #[test]
-fn mf_20_the_own_address_among_the_known_is_not_told() {
+fn mf_20_the_own_address_among_the_known_gets_no_here() {
     let mut desk = Desk::new(&Config { seeds: vec!["127.0.0.1".parse().unwrap()], ..config() });
     assert!(desk.told().is_empty());
     let own = Here { nid: nid(5), at: "127.0.0.1:22000".parse().unwrap() };
@@ -146,7 +146,7 @@ fn a_node_outside_of_the_allowed_networks_is_not_dialled() {
 }
 
 #[test]
-fn m_35_a_node_we_heard_of_is_dialled_and_told_who_we_are_at_once() {
+fn m_35_a_node_from_a_here_is_dialled_and_gets_our_here_at_once() {
     let mut desk = Desk::new(&config());
     desk.rig.take_log();
     desk.hear(&here(2)).unwrap();
@@ -225,7 +225,7 @@ fn mf_14_forged_heres_lead_to_few_dials() {
 }
 
 #[test]
-fn m_37_a_caller_is_let_in_when_it_has_said_who_it_is() {
+fn m_37_a_caller_is_admitted_after_its_here() {
     let mut desk = Desk::new(&config());
     desk.rig.take_log();
     let stream = desk.accept(ip(2));
@@ -295,7 +295,7 @@ fn ma_29_of_two_connections_that_cross_the_lower_dialled_one_stays() {
 }
 
 #[test]
-fn ma_29a_a_connection_that_stands_is_never_displaced() {
+fn ma_29a_an_established_connection_is_never_displaced() {
     let mut desk = Desk::new(&config());
     let first = desk.dial(0x20);
     desk.rig.advance(6 * SECOND);
@@ -311,7 +311,7 @@ fn ma_29a_a_connection_that_stands_is_never_displaced() {
 }
 
 #[test]
-fn a_peer_that_may_have_started_anew_is_probed_on_its_old_connection() {
+fn a_peer_that_may_have_restarted_is_probed_on_its_old_connection() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x20);
     desk.rig.advance(6 * SECOND);
@@ -327,35 +327,35 @@ fn a_peer_that_may_have_started_anew_is_probed_on_its_old_connection() {
 }
 
 #[test]
-fn m_41_below_the_limit_a_node_is_added_and_above_it_another_goes() {
+fn m_41_below_the_limit_a_node_is_added_and_above_it_another_is_dropped() {
     let mut desk = Desk::with_max(4);
     for first in [0x10, 0x20, 0x30, 0xc0] {
         desk.dial(first);
     }
-    assert_eq!(desk.peers(), [0x10, 0x20, 0x30, 0xc0], "no more than the limit: nobody goes");
+    assert_eq!(desk.peers(), [0x10, 0x20, 0x30, 0xc0], "within the limit: no peer is dropped");
     desk.dial(0xe0);
     assert_eq!(desk.peers().len(), 4);
 }
 
 #[test]
-fn m_41a_a_here_alone_drops_nobody_and_a_useless_newcomer_is_not_dialled() {
+fn m_41a_a_here_alone_drops_no_peer_and_a_useless_newcomer_is_not_dialled() {
     let mut desk = Desk::with_max(4);
     for first in [0x10, 0x60, 0xa0, 0xc0] {
         desk.dial(first);
     }
     desk.hear(&here(0xe0)).unwrap();
     let stream = desk.dialled().unwrap();
-    assert_eq!(desk.peers().len(), 4, "dialled, and nobody has gone yet");
+    assert_eq!(desk.peers().len(), 4, "dialled, and no peer is dropped yet");
     desk.close(stream);
     assert_eq!(desk.peers(), [0x10, 0x60, 0xa0, 0xc0]);
     desk.rig.take_log();
     desk.hear(&here(0x11)).unwrap();
     assert_eq!(desk.dialled(), None, "it would be the middle of c0 10 60");
-    assert_eq!(desk.told(), [(nid(0x11), "127.0.7.16:22000".to_owned())], "its nearest peer is told instead");
+    assert_eq!(desk.told(), [(nid(0x11), "127.0.7.16:22000".to_owned())], "its nearest peer gets it instead");
 }
 
 #[test]
-fn m_43_the_outer_two_are_told_of_the_middle_one() {
+fn m_43_the_outer_two_get_the_here_of_the_middle_one() {
     let mut desk = Desk::with_max(4);
     for first in [0x10, 0x20, 0x30, 0x90] {
         desk.dial(first);
@@ -383,7 +383,7 @@ fn m_44_the_middle_one_leaves_the_ring_and_is_held_down() {
 #[test]
 fn ma_36_our_own_neighbours_are_never_dropped() {
     let mut desk = Desk::with_max(4);
-    // Ours is 94: 93 and 95 are as close as can be, and stay.
+    // Ours is 94: 93 and 95 are as close as possible, and stay.
     for first in [0x93, 0x95, 0x10, 0x50] {
         desk.dial(first);
     }
@@ -423,8 +423,8 @@ fn ma_39_two_full_neighbours_find_room_for_each_other() {
     desk.rig.advance(61 * SECOND);
     desk.rig.take_log();
     desk.call(0x95);
-    assert_eq!(desk.peers(), [0x10, 0x20, 0x30, 0xc0], "refused as any other, and nobody is dropped for it");
-    assert!(desk.told().contains(&(desk.own(), "127.0.7.149:22000".to_owned())), "but it is told of us");
+    assert_eq!(desk.peers(), [0x10, 0x20, 0x30, 0xc0], "refused as any other, and no peer is dropped");
+    assert!(desk.told().contains(&(desk.own(), "127.0.7.149:22000".to_owned())), "but it gets our HERE");
     desk.call(0x95);
     assert_eq!(
         (desk.peers().contains(&0x95), desk.peers().len()),
@@ -440,7 +440,7 @@ fn ma_24_an_invitation_that_overtakes_the_refusal_is_followed() {
     let first = desk.dialled().unwrap();
     desk.rig.stream(first, StreamEvent::Connected { local: addr(1) }).unwrap();
     desk.rig.take_log();
-    // It has refused us and tells us of itself; the datagram is here before the reset.
+    // It has refused us and sends its own HERE; the datagram arrives before the reset.
     desk.hear(&here(0x95)).unwrap();
     assert_eq!(desk.dialled(), None, "one dial at a time");
     desk.close(first);
@@ -463,7 +463,7 @@ fn m_46_a_broken_connection_leaves_the_ring() {
 }
 
 #[test]
-fn ma_30_what_we_dialled_is_dialled_once_more() {
+fn ma_30_a_dialled_connection_is_dialled_once_more() {
     for reason in [CloseReason::Reset, CloseReason::TimedOut] {
         let mut desk = Desk::new(&config());
         let first = desk.dial(2);
@@ -481,7 +481,7 @@ fn ma_30_what_we_dialled_is_dialled_once_more() {
 }
 
 #[test]
-fn a_peer_that_ends_the_connection_is_out_and_what_it_still_says_counts() {
+fn a_peer_that_closes_leaves_the_ring_and_its_last_messages_count() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(2);
     desk.rig.take_log();
@@ -497,7 +497,7 @@ fn a_peer_that_ends_the_connection_is_out_and_what_it_still_says_counts() {
 }
 
 #[test]
-fn ma_36a_the_neighbours_of_a_newcomer_are_told_of_it() {
+fn ma_36a_the_neighbours_of_a_newcomer_get_its_here() {
     let mut desk = Desk::new(&config());
     let _ = [0x10, 0x30, 0x50].map(|first| desk.call(first));
     desk.rig.take_log();
@@ -515,7 +515,7 @@ fn ma_36a_the_neighbours_of_a_newcomer_are_told_of_it() {
 }
 
 #[test]
-fn ma_21a_a_lost_neighbour_is_replaced_by_one_we_heard_of() {
+fn ma_21a_a_lost_neighbour_is_replaced_by_a_candidate() {
     let mut desk = Desk::with_max(4);
     let streams = [0x10, 0x50, 0x93, 0xc0].map(|first| desk.call(first));
     desk.hear(&here(0x92)).unwrap();
@@ -586,7 +586,7 @@ fn mf_23_a_restart_has_the_same_nid_and_rebuilds_its_ring() {
     let own = desk.own();
     let mut again = desk.restart(&config());
     assert_eq!(again.own(), own);
-    assert!(again.has("Send 0:0 to 127.0.7.16:22000"), "the list is read and told");
+    assert!(again.has("Send 0:0 to 127.0.7.16:22000"), "the list is read and announced to");
     again.call(0x10);
     assert_eq!(again.peers(), [0x10]);
 }

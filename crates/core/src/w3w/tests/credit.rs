@@ -1,4 +1,4 @@
-//! Peers that send long messages all at once, with little memory on our side.
+//! Peers that send long messages at once, to a node with little memory.
 
 use super::desk::{Desk, SECOND, config, frame, nid};
 use crate::stream::StreamEvent;
@@ -36,8 +36,8 @@ fn granted(desk: &Desk, stream: StreamId) -> usize {
     desk.rig.log.iter().filter_map(|line| line.strip_prefix(&start)?.parse::<usize>().ok()).sum()
 }
 
-/// Everybody sends in turns until nobody may; the most memory that was in use. Whoever is `mute` says no more once it is
-/// the one that may.
+/// All senders take turns until none may send. Returns the most memory that was in use. With `is_mute`, the unblocked
+/// sender sends nothing.
 fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
     let mut most = 0;
     loop {
@@ -57,7 +57,7 @@ fn send(desk: &mut Desk, senders: &mut [Sender], is_mute: bool) -> usize {
             has_sent = true;
             *credit -= bytes;
             let data: Vec<u8> = left.drain(..bytes).collect();
-            desk.rig.stream(*stream, StreamEvent::Data(&data)).expect("a peer is heard");
+            desk.rig.stream(*stream, StreamEvent::Data(&data)).expect("a peer may send");
             most = most.max(desk.rig.machine.memory_bytes());
             for sender in senders.iter_mut() {
                 sender.credit += granted(desk, sender.stream);
@@ -75,7 +75,7 @@ fn ma_48_unfinished_messages_count_as_memory_and_peers_take_turns() {
     let mut desk = desk();
     let mut senders = senders(&mut desk, 12);
     let most = send(&mut desk, &mut senders, false);
-    assert!(senders.iter().all(|sender| sender.left.is_empty()), "nobody waits for ever");
+    assert!(senders.iter().all(|sender| sender.left.is_empty()), "no sender waits for ever");
     assert_eq!(desk.rig.machine.counted().messages_delivered, 12);
     // A window and the room ahead for each, and one message.
     let bound = MEMORY_BYTES + 12 * (256 * 1024 + (1 << 20)) + MESSAGE_BYTES;
@@ -88,7 +88,7 @@ fn ma_48_unfinished_messages_count_as_memory_and_peers_take_turns() {
 }
 
 #[test]
-fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
+fn ma_48_an_unblocked_peer_that_sends_nothing_is_disconnected() {
     let mut desk = desk();
     let mut senders = senders(&mut desk, 12);
     send(&mut desk, &mut senders, true);
@@ -107,9 +107,9 @@ fn ma_48_whoever_may_send_while_memory_is_short_and_does_not_is_given_up() {
     assert!(desk.rig.machine.counted().messages_delivered >= 10);
 }
 
-/// Whole messages that wait for the store leave memory by themselves: nobody is unblocked meanwhile.
+/// Complete messages that wait for the store leave memory by themselves: no peer is unblocked meanwhile.
 #[test]
-fn ma_48_a_slow_store_makes_everybody_wait() {
+fn ma_48_a_slow_store_makes_all_peers_wait() {
     let mut desk = desk();
     let mut senders = senders(&mut desk, 2);
     for sender in &mut senders {

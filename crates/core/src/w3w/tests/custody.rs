@@ -1,4 +1,4 @@
-//! Custody: letters, verdicts, and what happens to messages when nodes die.
+//! Custody: letters, verdicts, and messages when nodes fail.
 
 use core::time::Duration;
 
@@ -98,7 +98,7 @@ fn cu_12_an_answer_to_an_older_copy_releases_nothing() {
     let message = transit(0x77, 0x41, b"x");
     desk.message(a, &message);
     desk.take_all(b);
-    // The copy has gone round the circle and comes from another peer, which lets go of it after the answer.
+    // The copy has gone round the circle and comes from another peer, which drops it after the answer.
     desk.message(c, &message);
     desk.rig.advance(TICK);
     assert_eq!(verdicts(&desk, c).0, [Verdict::Held]);
@@ -110,7 +110,7 @@ fn cu_12_an_answer_to_an_older_copy_releases_nothing() {
 }
 
 #[test]
-fn cu_12_a_message_that_is_held_no_longer_is_taken_again_once() {
+fn cu_12_a_message_that_is_no_longer_held_is_accepted_again_once() {
     let mut desk = Desk::new(&config());
     let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
     call(&mut desk, 0x60);
@@ -125,9 +125,9 @@ fn cu_12_a_message_that_is_held_no_longer_is_taken_again_once() {
     assert_eq!(verdicts(&desk, a).0, [Verdict::Held, Verdict::Held, Verdict::Unable]);
 }
 
-/// CUF-6: in a circle of nodes that answer so, every one lets go.
+/// CUF-6: in a circle of nodes that answer so, every one drops the message.
 #[test]
-fn cu_12_a_node_that_says_held_from_memory_holds_nothing() {
+fn cu_12_a_node_that_answers_held_from_memory_holds_nothing() {
     for (fault, holds) in [(None, 1), (Some(Fault::HeldFromMemory), 0)] {
         let mut desk = Desk::new(&Config { fault, ..config() });
         let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
@@ -161,7 +161,7 @@ fn cu_12_a_peer_without_room_keeps_a_message_and_another_one_gets_it() {
 }
 
 #[test]
-fn cu_14_a_silent_peer_is_asked_and_then_left_within_two_seconds() {
+fn cu_14_a_silent_peer_is_pinged_and_then_disconnected_within_two_seconds() {
     let mut desk = Desk::new(&config());
     let (a, b, c) = (call(&mut desk, 0x50), call(&mut desk, 0x40), call(&mut desk, 0x60));
     desk.message(a, &transit(0x77, 0x41, b"x"));
@@ -169,7 +169,7 @@ fn cu_14_a_silent_peer_is_asked_and_then_left_within_two_seconds() {
     desk.rig.advance(Duration::from_millis(600));
     assert_eq!(verdicts(&desk, b).1, 1, "a ping");
     assert_eq!(given(&desk, c, b"x"), 0);
-    // New messages go another way while a verdict is overdue.
+    // New messages take another path while a verdict is overdue.
     desk.message(a, &transit(0x77, 0x41, b"y"));
     assert_eq!((given(&desk, b, b"y"), given(&desk, c, b"y")), (0, 1));
     answer(&mut desk, (c, 0x60), &transit(0x77, 0x41, b"y"), Verdict::Held);
@@ -179,7 +179,7 @@ fn cu_14_a_silent_peer_is_asked_and_then_left_within_two_seconds() {
 }
 
 #[test]
-fn cu_14_a_peer_that_answers_pings_keeps_its_place() {
+fn cu_14_a_peer_that_answers_pings_stays_connected() {
     let mut desk = Desk::new(&config());
     let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
     call(&mut desk, 0x60);
@@ -198,7 +198,7 @@ fn cu_14_a_peer_that_answers_pings_keeps_its_place() {
 }
 
 #[test]
-fn cu_14_at_most_64_messages_are_given_and_not_answered() {
+fn cu_14_at_most_64_messages_are_given_and_unanswered() {
     let mut desk = Desk::new(&config());
     let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
     call(&mut desk, 0x60);
@@ -212,7 +212,7 @@ fn cu_14_at_most_64_messages_are_given_and_not_answered() {
 }
 
 #[test]
-fn cu_15_a_dead_member_is_left_at_once() {
+fn cu_15_a_dead_member_is_disconnected_at_once() {
     let mut desk = Desk::new(&config());
     let (a, b, c) = (call(&mut desk, 0x50), call(&mut desk, 0x40), call(&mut desk, 0x60));
     desk.message(a, &transit(0x77, 0x41, b"x"));
@@ -222,7 +222,7 @@ fn cu_15_a_dead_member_is_left_at_once() {
 }
 
 #[test]
-fn cu_16_a_foreign_peer_that_is_reset_within_a_minute_costs_nothing() {
+fn cu_16_a_reset_of_a_foreign_peer_within_a_minute_loses_nothing() {
     let mut desk = Desk::new(&config());
     let (a, b, c) = (call(&mut desk, 0x50), desk.call(0x40), call(&mut desk, 0x60));
     desk.message(a, &transit(0x77, 0x41, b"x"));
@@ -381,7 +381,7 @@ fn cu_23_a_letter_that_never_left_can_be_withdrawn_for_certain() {
 }
 
 #[test]
-fn cu_23_expired_is_said_only_of_a_letter_that_never_left() {
+fn cu_23_only_a_letter_that_never_left_is_expired() {
     for has_peer in [false, true] {
         let mut desk = Desk::new(&config());
         if has_peer {

@@ -1,4 +1,4 @@
-//! One node at a desk: its peers are played by the test.
+//! One node at a desk; the test plays its peers.
 
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -27,7 +27,7 @@ pub(super) fn nid(first: u8) -> Nid {
     Nid::from_bytes(bytes)
 }
 
-/// Where the node with this first byte is.
+/// The IP address of the node with this first byte.
 pub(super) fn ip(first: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 7, first)
 }
@@ -65,7 +65,7 @@ impl Desk {
         Self { rig, accepted: 0 }
     }
 
-    /// A desk whose ring may have so many peers.
+    /// A desk whose ring may have this many peers.
     pub(super) fn with_max(peers_max: usize) -> Self {
         Self::new(&Config { peers_max, peers_min: 1, ..config() })
     }
@@ -79,7 +79,7 @@ impl Desk {
         self.rig.datagram(UDP, SocketAddr::from((*here.at.ip(), 22_000)), &here_bytes(here))
     }
 
-    /// Somebody connects.
+    /// A caller connects.
     pub(super) fn accept(&mut self, from: Ipv4Addr) -> StreamId {
         self.accepted += 1;
         let stream = StreamId::accepted(self.accepted);
@@ -88,7 +88,7 @@ impl Desk {
         stream
     }
 
-    /// A caller connects and says who it is.
+    /// A caller connects and sends its HERE.
     pub(super) fn call(&mut self, first: u8) -> StreamId {
         let stream = self.accept(ip(first));
         self.rig.stream(stream, StreamEvent::Data(&here_frame(&here(first)))).unwrap();
@@ -96,7 +96,7 @@ impl Desk {
         stream
     }
 
-    /// A node is heard of, dialled, and answers.
+    /// A HERE arrives, the node is dialled, and answers.
     pub(super) fn dial(&mut self, first: u8) -> StreamId {
         self.hear(&here(first)).unwrap();
         let stream = self.dialled().expect("it dials");
@@ -160,7 +160,7 @@ impl Desk {
         described.into_iter().filter_map(message).collect()
     }
 
-    /// The HEREs sent by datagram: about whom, to where.
+    /// The HEREs sent by datagram: subject and receiver.
     pub(super) fn told(&self) -> Vec<(Nid, String)> {
         let told = |line: &String| {
             let mut words = line.strip_prefix("Send 0:0 to ")?.split(' ');

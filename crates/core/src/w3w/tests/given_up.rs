@@ -1,4 +1,4 @@
-//! Files that somebody does not want, or does not want to send any more.
+//! Files that a recipient declines, or that a sender drops.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ fn offers(desk: &Desk) -> usize {
 }
 
 #[test]
-fn a_file_that_is_not_wanted_is_not_taken_while_it_is_offered() {
+fn a_declined_file_is_not_accepted_while_it_is_offered() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     offer(&mut desk, stream, 1);
@@ -44,7 +44,7 @@ fn a_file_that_is_not_wanted_is_not_taken_while_it_is_offered() {
 }
 
 #[test]
-fn a_file_that_has_come_leaves_the_inbox_when_it_is_dropped() {
+fn a_received_file_leaves_the_inbox_when_it_is_dropped() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     offer(&mut desk, stream, 1);
@@ -58,11 +58,11 @@ fn a_file_that_has_come_leaves_the_inbox_when_it_is_dropped() {
     desk.rig.command(Command::Files);
     assert!(desk.has("Reply 1 Done") && desk.has("Reply 2 Inbox([])") && desk.has("Reply 3 Files([])"));
     offer(&mut desk, stream, 2);
-    assert_eq!(offers(&desk), 2, "who sends it again sends it again");
+    assert_eq!(offers(&desk), 2, "a new send offers it again");
 }
 
 #[test]
-fn a_sender_that_gives_up_its_file_asks_nobody_any_more() {
+fn a_sender_that_drops_its_file_sends_no_more_requests() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     desk.rig.command(Command::OfferFile { to: nid(0x10), manifest: manifest() });

@@ -45,7 +45,7 @@ struct Pipe {
     fin: bool,
     fin_told: bool,
     finished: bool,
-    /// The peer has sent so much that has not been taken: told as `Sent` when it is.
+    /// The bytes that the peer sent and this end has not taken; `Sent` reports them when it does.
     unread: usize,
     last: Instant,
 }
@@ -75,7 +75,7 @@ pub(super) struct Group {
     sequence: u64,
     rng: Rng,
     pub(super) loss: f64,
-    /// Nodes in different sets do not hear each other.
+    /// Nodes in different sets cannot reach each other.
     pub(super) side: Vec<u8>,
     pub(super) datagrams: u64,
     pub(super) writes: u64,
@@ -139,7 +139,7 @@ impl Group {
         number
     }
 
-    /// Starts a node anew, with what its disk has.
+    /// Starts a node again, with the content of its disk.
     pub(super) fn start(&mut self, number: usize) {
         self.starts += 1;
         let seed = Rng::from_number(self.starts, 1).seed();
@@ -168,7 +168,7 @@ impl Group {
         }
     }
 
-    /// Connections between sides that do not hear each other break.
+    /// Breaks connections between sides that cannot reach each other.
     pub(super) fn break_across(&mut self) {
         let is_across =
             |end: &End, pipe: &Pipe| pipe.peer.is_some_and(|peer| self.side[peer.0] != self.side[end.0]);
@@ -320,7 +320,7 @@ impl Group {
         }
     }
 
-    /// Hands over what has arrived, as far as there is credit, and tells the other side what was taken.
+    /// Delivers arrived bytes within the credit, and reports taken bytes to the other side.
     fn flow(&mut self, at: End) {
         let is_slow = self.members[at.0].is_slow;
         let Some(pipe) = self.pipes.get_mut(&at) else { return };
@@ -385,7 +385,7 @@ impl Group {
         self.todo.insert((at, self.sequence), what);
     }
 
-    /// Puts an event on the way to one end of a stream, behind those before it.
+    /// Queues an event for one end of a stream, after those before it.
     fn later(&mut self, to: End, what: What) {
         let mut at = self.now + self.delay();
         if let Some(pipe) = self.pipes.get_mut(&to) {
@@ -395,7 +395,7 @@ impl Group {
         self.put(at, what);
     }
 
-    /// Carries out what a node wants.
+    /// Carries out the actions of a node.
     pub(super) fn settle(&mut self, number: usize) {
         let mut queue = core::mem::take(&mut self.members[number].queue);
         while let Some(action) = queue.next() {

@@ -1,4 +1,4 @@
-//! The known nodes: told at the start, kept, and written as the document's file.
+//! The known nodes: announced to at the start, stored, and written as the document's file.
 
 use super::desk::{Desk, SECOND, config, here, ip};
 use crate::w3w::{Command, Config, KnownNode, known_nodes_from_json, known_nodes_to_json};
@@ -8,14 +8,14 @@ fn known(first: u8, seen_at: u64) -> KnownNode {
 }
 
 #[test]
-fn m_1_the_known_nodes_are_told_of_a_cold_start() {
+fn m_1_the_known_nodes_get_a_here_at_a_cold_start() {
     let desk = Desk::new(&Config { known: vec![known(2, 5), known(3, 9)], ..config() });
     let told: Vec<_> = desk.told().into_iter().map(|(_, to)| to).collect();
     assert_eq!(told, ["127.0.7.3:22000", "127.0.7.2:22000"]);
 }
 
 #[test]
-fn m_2_the_known_nodes_outlive_a_session() {
+fn m_2_the_known_nodes_survive_a_restart() {
     let mut desk = Desk::new(&config());
     desk.call(2);
     desk.rig.advance(2 * SECOND);
@@ -67,7 +67,7 @@ fn ma_55_times_are_read_in_every_form_and_a_broken_file_is_an_error() {
 }
 
 #[test]
-fn ma_56_the_list_is_bounded_and_the_oldest_goes() {
+fn ma_56_the_list_is_bounded_and_the_oldest_is_dropped() {
     let nodes = (1..=9).map(|first| known(first, u64::from(first))).collect();
     let desk = Desk::new(&Config { known: nodes, known_max: 4, ..config() });
     assert_eq!(desk.told().len(), 4);

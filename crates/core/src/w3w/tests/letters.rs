@@ -1,4 +1,4 @@
-//! Letters: who gets them, their numbers, receipts and lifetimes.
+//! Letters: their recipients, numbers, receipts and lifetimes.
 
 use core::time::Duration;
 
@@ -57,7 +57,7 @@ fn letter(desk: &Desk, from: u8, number: u64) -> Message {
 }
 
 #[test]
-fn cu_6_a_node_gets_letters_once_somebody_has_said_that_it_knows_them() {
+fn cu_6_a_node_gets_letters_once_it_is_known_to_understand_them() {
     let mut desk = Desk::new(&config());
     let foreign = desk.call(0x50);
     desk.rig.command(send(0x50, b"plain", None, false));
@@ -125,7 +125,7 @@ fn cu_10_receipts_are_cumulative_and_one_goes_in_200_milliseconds() {
 }
 
 #[test]
-fn cu_10_another_mailbox_tells_that_the_recipient_lost_its_store() {
+fn cu_10_another_mailbox_shows_that_the_recipient_lost_its_store() {
     let mut desk = Desk::new(&config());
     let a = call(&mut desk, 0x50);
     let receipt = |nonce, mailbox| {
@@ -162,7 +162,7 @@ fn cu_17_a_relay_holds_a_letter_for_its_lifetime_or_until_its_receipt_passes() {
 }
 
 #[test]
-fn cu_22_a_letter_lives_for_a_week_or_as_long_as_its_sender_says() {
+fn cu_22_a_letter_waits_for_a_week_or_for_the_lifetime_that_its_sender_sets() {
     let mut desk = Desk::new(&Config { expiry: Config::default().expiry, ..config() });
     let a = call(&mut desk, 0x50);
     for lifetime in [None, Some(SECOND), Some(DAY), Some(1000 * DAY)] {
@@ -192,7 +192,7 @@ fn one_address_that_is_dialled_has_two_places_too() {
 }
 
 #[test]
-fn a_verdict_of_a_stranger_releases_nothing() {
+fn a_verdict_of_another_peer_releases_nothing() {
     let mut desk = Desk::new(&config());
     let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
     desk.rig.command(send(0x50, b"x", None, true));

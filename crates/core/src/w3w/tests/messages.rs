@@ -26,7 +26,7 @@ fn ops(desk: &Desk, part: &str) -> Vec<OpId> {
 }
 
 #[test]
-fn m_38_every_connection_is_listened_to() {
+fn m_38_every_connection_is_read() {
     let mut desk = Desk::new(&config());
     let streams = [0x10, 0x20].map(|first| desk.call(first));
     for (index, stream) in streams.into_iter().enumerate() {
@@ -37,7 +37,7 @@ fn m_38_every_connection_is_listened_to() {
 }
 
 #[test]
-fn m_39_what_is_in_the_queue_is_sent_when_there_is_a_peer() {
+fn m_39_queued_messages_are_sent_when_there_is_a_peer() {
     let mut desk = Desk::new(&config());
     desk.send(nid(0x50), b"waits");
     assert_eq!(desk.rig.machine.waiting(), 1, "MA-47: an empty ring keeps it");
@@ -51,7 +51,7 @@ fn m_40_a_node_with_nothing_to_do_waits() {
     desk.rig.take_log();
     desk.rig.advance(4 * SECOND);
     assert!(desk.rig.log.is_empty(), "{:?}", desk.rig.log);
-    // A driver may wake it at any time: nothing is due, so nothing happens.
+    // A driver may call it at any time: nothing is due, so nothing happens.
     let before = desk.rig.machine.clone();
     desk.rig.wake();
     assert!(desk.rig.log.is_empty() && before == desk.rig.machine);
@@ -60,7 +60,7 @@ fn m_40_a_node_with_nothing_to_do_waits() {
 }
 
 #[test]
-fn m_47_what_is_for_us_is_delivered_and_the_rest_is_passed_on() {
+fn m_47_messages_for_this_node_are_delivered_and_others_forwarded() {
     let mut desk = Desk::new(&config());
     let (a, b) = (desk.call(0x10), desk.call(0x50));
     desk.rig.take_log();
@@ -85,7 +85,7 @@ fn m_49_the_sender_gives_it_to_both_neighbours_of_the_recipient() {
 }
 
 #[test]
-fn ma_60_a_relay_gives_it_to_the_nearer_and_by_the_letter_to_both() {
+fn ma_60_a_relay_forwards_to_the_nearer_and_taken_literally_to_both() {
     for (forward, wanted) in [(Forward::Nearest, [0, 1, 0]), (Forward::Both, [0, 1, 1])] {
         let mut desk = Desk::new(&Config { forward, ..config() });
         let streams = [0x10, 0x30, 0x50].map(|first| desk.call(first));
@@ -97,7 +97,7 @@ fn ma_60_a_relay_gives_it_to_the_nearer_and_by_the_letter_to_both() {
 }
 
 #[test]
-fn ma_40_a_message_is_passed_on_once_and_never_back() {
+fn ma_40_a_message_is_forwarded_once_and_never_back() {
     let mut desk = Desk::new(&config());
     let (a, b) = (desk.call(0x10), desk.call(0x50));
     let message = transit(0x77, 0x12, b"x");
@@ -114,7 +114,7 @@ fn ma_40_a_message_is_passed_on_once_and_never_back() {
 }
 
 #[test]
-fn ma_40a_what_was_seen_is_remembered_as_long_as_a_copy_can_wait() {
+fn ma_40a_a_seen_message_is_remembered_as_long_as_a_copy_can_wait() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     let message = to_us(&desk, 0x77, b"once");
@@ -131,7 +131,7 @@ fn ma_40a_what_was_seen_is_remembered_as_long_as_a_copy_can_wait() {
     );
 }
 
-/// A copy that came to its custodian half a minute after another had reached the recipient, and waits as long as it may.
+/// A copy that reached its custodian half a minute after another reached the recipient, and waits as long as it may.
 #[test]
 fn ma_40a_a_late_copy_does_not_outlive_the_memory_of_the_first() {
     let mut desk = Desk::new(&config());
@@ -145,11 +145,11 @@ fn ma_40a_a_late_copy_does_not_outlive_the_memory_of_the_first() {
     assert_eq!(
         desk.rig.machine.waiting(),
         0,
-        "29 s before the recipient, who had it 30 s earlier, forgets it"
+        "29 s before the recipient, which had it 30 s earlier, forgets it"
     );
     desk.send(nid(0x95), b"our own");
     desk.rig.advance(Duration::from_secs(3599));
-    assert_eq!(desk.rig.machine.waiting(), 1, "what is ours waits as long as it is remembered");
+    assert_eq!(desk.rig.machine.waiting(), 1, "an own message waits as long as it is remembered");
     desk.rig.advance(2 * SECOND);
     assert_eq!(desk.rig.machine.waiting(), 0);
 }
@@ -189,7 +189,7 @@ fn mf_22_the_same_data_to_two_nodes_arrives_at_both_and_is_stored_once() {
 }
 
 #[test]
-fn ma_44_a_message_to_ourselves_needs_no_network() {
+fn ma_44_a_message_to_the_own_node_needs_no_network() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     let own = desk.own();
@@ -221,7 +221,7 @@ fn m_50_a_message_leaves_the_queue_a_minute_after_a_foreign_peer_has_it() {
 }
 
 #[test]
-fn m_51_what_passed_is_saved_before_it_goes_on() {
+fn m_51_a_message_in_transit_is_stored_before_it_is_forwarded() {
     let mut desk = Desk::new(&config());
     let (a, _) = (desk.call(0x10), desk.call(0x50));
     desk.rig.take_log();
@@ -232,7 +232,7 @@ fn m_51_what_passed_is_saved_before_it_goes_on() {
 }
 
 #[test]
-fn m_53_what_we_send_is_saved_too_and_safe_before_we_are_told() {
+fn m_53_a_sent_message_is_stored_and_durable_before_the_reply() {
     let mut desk = Desk::new(&config());
     desk.rig.hold();
     desk.send(nid(0x50), b"mine");
@@ -248,7 +248,7 @@ fn m_53_what_we_send_is_saved_too_and_safe_before_we_are_told() {
 }
 
 #[test]
-fn a_block_that_rotted_is_not_given_out() {
+fn a_corrupt_block_is_not_returned() {
     let mut desk = Desk::new(&config());
     desk.send(nid(0x50), b"mine");
     let at = (BLOCKS, Key::of(b"mine").to_bytes().to_vec());
@@ -286,7 +286,7 @@ fn mf_19_a_full_disk_stops_no_relay_and_acknowledges_nothing() {
     );
     assert!(
         desk.has("MessageDeferred") && !desk.has("MessageReceived"),
-        "what is for us waits until it is safe"
+        "a message for this node waits for the store"
     );
     desk.rig.advance(2 * SECOND);
     let retry = desk.rig.machine.ops_begun();
@@ -297,7 +297,7 @@ fn mf_19_a_full_disk_stops_no_relay_and_acknowledges_nothing() {
 }
 
 #[test]
-fn ma_45_a_full_queue_refuses_us_and_drops_the_oldest_of_the_others() {
+fn ma_45_a_full_queue_refuses_own_messages_and_drops_the_oldest_in_transit() {
     let mut desk = Desk::new(&Config { queue_max: 2, ..config() });
     let a = desk.call(0x10);
     for number in 0..3u8 {
@@ -313,7 +313,7 @@ fn ma_45_a_full_queue_refuses_us_and_drops_the_oldest_of_the_others() {
 }
 
 #[test]
-fn ma_45_a_message_that_found_nobody_expires_and_is_told_so() {
+fn ma_45_a_message_without_a_peer_expires_with_an_event() {
     let mut desk = Desk::new(&config());
     desk.send(nid(0x50), b"waits");
     desk.rig.advance(Duration::from_secs(3599));
@@ -324,7 +324,7 @@ fn ma_45_a_message_that_found_nobody_expires_and_is_told_so() {
 }
 
 #[test]
-fn ma_45_the_queue_outlives_a_restart() {
+fn ma_45_the_queue_survives_a_restart() {
     let mut desk = Desk::new(&config());
     desk.send(nid(0x50), b"waits");
     let mut again = desk.restart(&config());
@@ -337,7 +337,7 @@ fn ma_45_the_queue_outlives_a_restart() {
 }
 
 #[test]
-fn ma_45b_a_neighbour_of_the_absent_keeps_it_until_it_comes() {
+fn ma_45b_a_neighbour_keeps_a_message_until_the_absent_recipient_returns() {
     let mut desk = Desk::new(&config());
     let streams = [0x10, 0x50].map(|first| desk.call(first));
     // Ours is 94: next to a0 on its younger side.
@@ -352,7 +352,7 @@ fn ma_45b_a_neighbour_of_the_absent_keeps_it_until_it_comes() {
 }
 
 #[test]
-fn mf_9_what_a_dead_peer_had_not_taken_goes_another_way() {
+fn mf_9_unanswered_messages_of_a_dead_peer_take_another_path() {
     let mut desk = Desk::new(&config());
     let (a, b, c) = (desk.call(0x10), desk.call(0x50), desk.call(0x60));
     desk.message(a, &transit(0x77, 0x52, b"x"));
@@ -362,7 +362,7 @@ fn mf_9_what_a_dead_peer_had_not_taken_goes_another_way() {
 }
 
 #[test]
-fn ma_48_a_peer_that_reads_nothing_is_given_up_and_costs_little() {
+fn ma_48_a_peer_that_reads_nothing_is_disconnected_and_costs_little() {
     let config = Config { unsent_bytes_max: 100_000, memory_bytes_max: 200_000, ..config() };
     let mut desk = Desk::new(&config);
     let (a, slow) = (desk.call(0x10), desk.call(0x50));
@@ -400,7 +400,7 @@ fn a_store_that_does_not_answer_makes_peers_wait() {
         .take_while(|line| !line.starts_with("Write 0:"))
         .filter_map(|line| line.strip_prefix(&format!("Read {a} "))?.parse::<usize>().ok())
         .sum();
-    assert!(credit <= 120_000, "no credit beyond what fits: {credit}");
+    assert!(credit <= 120_000, "no credit beyond the room: {credit}");
     let all: usize = (desk.rig.log.iter())
         .filter_map(|line| line.strip_prefix(&format!("Read {a} "))?.parse::<usize>().ok())
         .sum();
@@ -461,7 +461,7 @@ fn mf_21_a_foreign_protocol_is_closed_within_the_handshake() {
 }
 
 #[test]
-fn ma_46a_a_receipt_is_sent_when_asked_for_and_tells_the_sender() {
+fn ma_46a_a_requested_receipt_is_sent_and_reported_to_the_sender() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     let data = write_form(&Form::Ask { nonce: 5, payload: b"sign here" });
@@ -488,7 +488,7 @@ fn ma_46a_a_receipt_is_sent_when_asked_for_and_tells_the_sender() {
 }
 
 #[test]
-fn ma_46a_without_a_receipt_in_time_the_fate_is_unknown() {
+fn ma_46a_without_a_receipt_in_time_the_message_is_unconfirmed() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     desk.rig.command(Command::Send { to: nid(0x10), data: b"ask".to_vec(), receipt: true });
@@ -507,7 +507,7 @@ fn ma_51_empty_data_is_a_message_too() {
 }
 
 #[test]
-fn a_stop_says_goodbye_and_keeps_what_waits() {
+fn a_stop_closes_connections_and_keeps_the_queue() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     desk.message(stream, &transit(0x77, 0xa0, b"kept"));
@@ -532,7 +532,7 @@ impl Subject for Meshing {
     type M = Mesh;
 
     fn machine(&self) -> Mesh {
-        // Everything is over within the hour that the contract lets pass.
+        // Everything expires within the hour that the contract lets pass.
         let expiry = Duration::from_secs(600);
         let config = Config { seeds: vec![ip(2)], peers_max: 4, peers_min: 2, expiry, ..config() };
         Mesh::new(&config, [7; 32]).unwrap()
@@ -562,7 +562,7 @@ impl Subject for Meshing {
         vec![(UDP, super::desk::addr(0x22), super::desk::here_bytes(&heard))]
     }
 
-    /// A MESSAGE is left out here: it is saved first, and what follows depends on when the store answers.
+    /// Without a MESSAGE: it is stored first, and the effects depend on when the store answers.
     fn streams(&self) -> Vec<(ListenerId, Vec<u8>)> {
         vec![(TCP, here_frame(&here(0x33)))]
     }
@@ -579,7 +579,7 @@ fn mesh_keeps_the_contract() {
 
 proptest::proptest! {
     #[test]
-    fn no_bytes_of_a_peer_break_a_node(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400), is_up: bool) {
+    fn no_bytes_of_a_peer_make_a_node_panic(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..400), is_up: bool) {
         let mut desk = Desk::new(&config());
         let _ = desk.rig.datagram(UDP, super::desk::addr(3), &bytes);
         let stream = if is_up { desk.call(0x10) } else { desk.accept(ip(0x10)) };
@@ -589,7 +589,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn messages_and_forms_come_back(data in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300), nonce: u64, like_a_form: bool) {
+    fn messages_and_forms_survive_the_wire(data in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300), nonce: u64, like_a_form: bool) {
         let data = if like_a_form { [crate::w3w::FORM_MAGIC.as_slice(), &data].concat() } else { data };
         let message = Message::new(Nid::from_uuid([1; 16]), nid(3), &data);
         let read = crate::w3w::decode_body(message.body()).unwrap();

@@ -27,7 +27,7 @@ fn network(nodes: usize, peers_max: usize, seed: u64, change: impl Fn(&mut Confi
     group
 }
 
-/// Sends from everybody to everybody; how many arrived, and how many twice.
+/// Sends a message between all pairs. Returns how many arrived, and how many twice.
 fn all_pairs(group: &mut Group) -> (usize, usize) {
     let nodes = group.members.len();
     for from in 0..nodes {
@@ -49,7 +49,7 @@ fn all_pairs(group: &mut Group) -> (usize, usize) {
 }
 
 #[test]
-fn mf_6_everybody_reaches_everybody_through_twenty_nodes_of_four() {
+fn mf_6_all_pairs_of_twenty_nodes_with_four_peers_reach_each_other() {
     for seed in 0..3 {
         let mut group = network(20, 4, seed, |_| {});
         group.run(10 * MINUTE);
@@ -59,9 +59,9 @@ fn mf_6_everybody_reaches_everybody_through_twenty_nodes_of_four() {
     }
 }
 
-/// Without introductions many pairs cannot reach each other: the test above would notice.
+/// Without introductions many pairs cannot reach each other: the test above would detect it.
 #[test]
-fn ma_36a_without_introductions_pairs_are_cut_off() {
+fn ma_36a_without_introductions_some_pairs_cannot_reach_each_other() {
     let mut group = network(20, 4, 0, |config| config.fault = Some(Fault::NoIntroductions));
     group.run(10 * MINUTE);
     assert!(group.inexact() > 0);
@@ -88,7 +88,7 @@ fn mf_1_the_first_node_ever_waits() {
 }
 
 #[test]
-fn mf_3_a_lost_here_is_made_good() {
+fn mf_3_a_lost_here_is_repeated() {
     let mut group = Group::new(1);
     group.loss = 1.0;
     group.add(&[], |_| {});
@@ -116,7 +116,7 @@ fn mf_4_two_that_announce_at_once_have_one_connection() {
 }
 
 #[test]
-fn mf_5_a_message_to_nobody_ends() {
+fn mf_5_a_message_to_an_unknown_recipient_ends() {
     for forward in [Forward::Nearest, Forward::Both] {
         let mut group = network(5, 8, 1, |config| config.forward = forward);
         group.run(5 * MINUTE);
@@ -135,7 +135,7 @@ fn mf_5_a_message_to_nobody_ends() {
 }
 
 #[test]
-fn mf_7_whoever_was_away_gets_it_on_return() {
+fn mf_7_an_absent_recipient_gets_the_message_on_return() {
     for seed in 0..3 {
         let mut group = network(30, 8, seed, |_| {});
         group.run(10 * MINUTE);
@@ -175,7 +175,7 @@ fn mf_8_a_healed_partition_is_one_ring_again_and_queues_flow() {
     }
 }
 
-/// Puts nodes on sides; connections between sides break after a while, as keep-alive would see to.
+/// Puts nodes on sides; connections between sides break after a while, as keep-alive would do.
 fn cut(group: &mut Group, side: impl Fn(usize) -> u8) {
     for number in 0..group.members.len() {
         group.side[number] = side(number);
@@ -184,7 +184,7 @@ fn cut(group: &mut Group, side: impl Fn(usize) -> u8) {
 }
 
 #[test]
-fn any_single_node_may_die_without_cutting_the_rest_apart() {
+fn any_single_failure_leaves_the_ring_connected() {
     for victim in 0..12 {
         let mut group = network(12, 4, 3, |_| {});
         group.run(10 * MINUTE);
@@ -209,7 +209,7 @@ fn ma_21a_a_star_survives_its_centre() {
 }
 
 #[test]
-fn mf_10_a_slow_reader_holds_up_nobody_else() {
+fn mf_10_a_slow_reader_delays_no_other_peer() {
     let mut group = network(4, 4, 1, |config| {
         config.memory_bytes_max = 1 << 20;
         config.unsent_bytes_max = 256 << 10;
@@ -277,7 +277,7 @@ fn mf_17_a_kill_loses_nothing_acknowledged_and_leaves_no_half_block() {
     }
 }
 
-/// The test above would notice a node that answers before it is safe.
+/// The test above would detect a node that answers before the message is on disk.
 #[test]
 fn a_reply_before_the_disk_is_noticed() {
     let mut group = network(2, 4, 1, |config| config.fault = Some(Fault::ReplyBeforeDurable));
@@ -290,7 +290,7 @@ fn a_reply_before_the_disk_is_noticed() {
 }
 
 #[test]
-fn mf_9_a_peer_that_dies_without_a_word_is_found_out_by_writing_to_it() {
+fn mf_9_a_silent_failure_of_a_peer_is_detected_by_writing_to_it() {
     let mut group = network(6, 4, 1, |_| {});
     group.run(10 * MINUTE);
     group.kill(5, true);

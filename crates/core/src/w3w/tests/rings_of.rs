@@ -55,7 +55,7 @@ fn m_9_the_ring_prints_as_the_document_draws_it() {
 }
 
 #[test]
-fn m_20_a_new_node_is_found_a_place_from_the_start() {
+fn m_20_the_search_for_a_place_begins_at_the_start() {
     let mut ring = ring(0x50, &[0x30]);
     ring.insert(nid(0x10), route(1));
     assert_eq!(order(&ring), [0x10, 0x30], "the first place is looked at too (MA-5)");

@@ -1,4 +1,4 @@
-//! A recipient without room: nothing is told, nothing is confirmed, nothing is lost, and nothing comes twice.
+//! A recipient without room: no message is reported, confirmed, lost or delivered twice.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ fn full() -> (Desk, crate::tag::StreamId) {
 }
 
 #[test]
-fn a_quota_full_of_what_waits_refuses_and_transit_makes_room() {
+fn a_quota_full_of_pins_refuses_and_transit_makes_room() {
     let mut desk = Desk::new(&Config { quota_bytes: 10, ..config() });
     let (a, b, _) = (desk.call(0x10), desk.call(0x50), desk.call(0x60));
     desk.message(a, &Message::new(nid(0x77), nid(0x52), b"12345678"));
@@ -33,7 +33,7 @@ fn a_quota_full_of_what_waits_refuses_and_transit_makes_room() {
     desk.rig.advance(61 * SECOND);
     assert_eq!(desk.rig.machine.waiting(), 0);
     desk.send(nid(0x60), b"abcdefgh");
-    assert!(desk.has("Reply 1 Sent"), "what has passed made room");
+    assert!(desk.has("Reply 1 Sent"), "the relayed message made room");
     assert_eq!(desk.rig.machine.counted().blocks_evicted, 1);
     let mut lone = Desk::new(&Config { quota_bytes: 10, ..config() });
     lone.send(nid(0x60), b"abcdefgh");
@@ -44,32 +44,32 @@ fn a_quota_full_of_what_waits_refuses_and_transit_makes_room() {
 }
 
 #[test]
-fn ma_46a_what_finds_no_room_is_not_told_nor_confirmed_and_comes_in_once_when_there_is_room() {
+fn ma_46a_a_deferred_message_is_delivered_and_confirmed_once_when_there_is_room() {
     let (mut desk, stream) = full();
     let second = ask(&desk, 2, b"second");
     desk.message(stream, &second);
     desk.message(stream, &second);
     desk.rig.advance(10 * SECOND);
-    assert_eq!((received(&desk), desk.messages(stream).len()), (1, 1), "neither told nor confirmed");
+    assert_eq!((received(&desk), desk.messages(stream).len()), (1, 1), "neither reported nor confirmed");
     assert!(desk.has("MessageDeferred") && desk.has("is_waiting: true"));
     assert_eq!(desk.rig.machine.counted().messages_delivered, 1);
     desk.rig.command(Command::Remove { number: 0 });
     desk.rig.advance(Duration::ZERO);
-    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "told and confirmed");
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "reported and confirmed");
     desk.message(stream, &second);
     desk.rig.advance(10 * SECOND);
     assert_eq!((received(&desk), desk.messages(stream).len()), (2, 2), "once");
     desk.message(stream, &second);
-    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 3), "who asks again missed the receipt");
+    assert_eq!((received(&desk), desk.messages(stream).len()), (2, 3), "the receipt was lost");
     let other = desk.call(0x50);
     desk.message(other, &second);
-    assert!(desk.messages(other).is_empty(), "a copy on another way is no question");
+    assert!(desk.messages(other).is_empty(), "a copy over another path is no retransmission");
     desk.rig.command(Command::Inbox { from: 0 });
     assert!(desk.has("number: 1") && !desk.has("number: 2"), "no number is skipped");
 }
 
 #[test]
-fn what_waits_for_room_is_bounded_and_what_is_refused_may_come_again() {
+fn deferred_messages_are_bounded_and_a_refused_one_may_arrive_again() {
     let mut desk = Desk::new(&Config { quota_bytes: 50, memory_bytes_max: 800, ..config() });
     let stream = desk.call(0x10);
     for nonce in 0..4 {
@@ -97,7 +97,7 @@ fn what_waits_for_room_is_bounded_and_what_is_refused_may_come_again() {
 }
 
 #[test]
-fn what_waits_for_room_no_longer_than_it_is_remembered_comes_no_more() {
+fn a_deferred_message_is_dropped_when_it_no_longer_counts_as_seen() {
     let (mut desk, stream) = full();
     let second = ask(&desk, 2, b"second");
     desk.message(stream, &second);
@@ -109,7 +109,7 @@ fn what_waits_for_room_no_longer_than_it_is_remembered_comes_no_more() {
 }
 
 #[test]
-fn a_receipt_is_understood_without_room() {
+fn a_receipt_is_handled_without_room() {
     let mut desk = Desk::new(&Config { quota_bytes: 60, ..config() });
     let stream = desk.call(0x10);
     desk.rig.take_log();
@@ -124,7 +124,7 @@ fn a_receipt_is_understood_without_room() {
 }
 
 #[test]
-fn a_sender_keeps_what_is_not_confirmed_and_offers_it_again() {
+fn a_sender_keeps_an_unconfirmed_message_and_retransmits_it() {
     let mut desk = Desk::new(&config());
     let stream = desk.call(0x10);
     desk.rig.take_log();
@@ -137,20 +137,20 @@ fn a_sender_keeps_what_is_not_confirmed_and_offers_it_again() {
     desk.take_all(stream);
     desk.rig.advance(122 * SECOND);
     assert_eq!(desk.messages(stream).len(), 2, "then after two");
-    // It goes and comes back: that is a reason of its own.
+    // The recipient leaves and returns: that is a reason of its own.
     desk.close(stream);
     let back = desk.call(0x10);
     assert_eq!(desk.messages(back).len(), 1);
     desk.take_all(back);
     let receipt = Message::new(nid(0x10), desk.own(), &write_form(&Form::Receipt { key, received_at: 9 }));
     desk.message(back, &receipt);
-    assert_eq!(desk.rig.machine.waiting(), 0, "nobody waits for it any more");
+    assert_eq!(desk.rig.machine.waiting(), 0, "its receipt is no longer awaited");
     desk.rig.advance(Duration::from_secs(3700));
     assert_eq!(desk.messages(back).len(), 1);
 }
 
 #[test]
-fn what_is_kept_for_its_receipt_goes_to_nobody_but_its_recipient() {
+fn a_message_kept_for_its_receipt_goes_only_to_its_recipient() {
     let mut desk = Desk::new(&config());
     let (a, b) = (desk.call(0x10), desk.call(0x50));
     desk.rig.command(Command::Send { to: nid(0x30), data: b"please".to_vec(), receipt: true });
@@ -164,7 +164,7 @@ fn what_is_kept_for_its_receipt_goes_to_nobody_but_its_recipient() {
 }
 
 #[test]
-fn what_need_not_be_kept_for_its_receipt_makes_room() {
+fn a_message_kept_only_for_its_receipt_makes_room() {
     let mut desk = Desk::new(&Config { quota_bytes: 60, ..config() });
     let stream = desk.call(0x10);
     desk.rig.command(Command::Send { to: nid(0x10), data: b"please".to_vec(), receipt: true });

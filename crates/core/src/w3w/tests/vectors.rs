@@ -74,7 +74,7 @@ fn m_17_only_a_dotted_quad_of_one_host_is_an_address() {
     m_reject(&["IPv4", "IPv6", "octet", "address"], 5);
 }
 
-/// All rejected texts whose reason has one of these words; and all of them, of course.
+/// All rejected texts whose reason has one of these words; then all of them.
 fn m_reject(words: &[&str], at_least: usize) {
     let vectors = vectors();
     let all = vectors["HERE_reject"].as_array().unwrap();
@@ -137,7 +137,7 @@ fn m_26_an_insert_goes_where_the_corrected_table_says() {
 }
 
 #[test]
-fn m_48_the_younger_and_the_older_are_those_of_the_vectors() {
+fn m_48_the_younger_and_the_older_match_the_vectors() {
     let vectors = vectors();
     let rows = vectors["send_targets"]["rows"].as_array().unwrap();
     let cases = rows.iter().map(|row| (&vectors["send_targets"]["ring"], row));
@@ -153,7 +153,7 @@ fn m_48_the_younger_and_the_older_are_those_of_the_vectors() {
 }
 
 #[test]
-fn m_42_the_three_that_are_too_close_are_those_of_the_vectors() {
+fn m_42_the_three_that_are_too_close_match_the_vectors() {
     for vector in vectors()["optimize"].as_array().unwrap() {
         let ring = ring(nid(&vector["my_nid"]), &vector["ring"]);
         let wanted = &vector["min_span_protecting_my_two_neighbours_recommended"];
@@ -200,7 +200,7 @@ fn our_forms_are_those_of_our_vectors() {
 }
 
 #[test]
-fn describe_tells_frames_and_datagrams_apart() {
+fn describe_distinguishes_frames_and_datagrams() {
     let here = Here { nid: Nid::from_uuid([1; 16]), at: "10.0.0.1:22000".parse().unwrap() };
     let message = Message::new(here.nid, here.nid, b"\x00\xff");
     let wire = [crate::w3w::here_frame(&here), frame(&message)].concat();
