@@ -104,6 +104,8 @@ pub(super) struct Plan {
     /// Nodes to ask for the rows in which they and we are.
     improve: Vec<Id>,
     improving: usize,
+    /// Nodes whose round-trip time is to be measured anew.
+    measure: Vec<Id>,
 }
 
 impl Plan {
@@ -187,6 +189,21 @@ impl Plan {
 
     pub(super) fn neighbourhood_due(&mut self, now: Instant) -> bool {
         self.neighbourhood.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Measures these nodes anew, a few at a time.
+    pub(super) fn measure(&mut self, nodes: Vec<Id>) {
+        self.measure = nodes;
+    }
+
+    /// The next node to measure.
+    pub(super) fn next_to_measure(&mut self) -> Option<Id> {
+        self.measure.pop()
+    }
+
+    /// Whether there are nodes to measure.
+    pub(super) fn is_measuring(&self) -> bool {
+        !self.measure.is_empty()
     }
 
     /// Asks these nodes for nearer ones, a few at a time.
