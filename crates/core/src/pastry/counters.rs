@@ -33,6 +33,8 @@ crate::counters! {
         connections_refused,
         /// Probes sent, by datagram or stream.
         probes_sent,
+        /// Nodes that were probed because it was time, not because something had happened.
+        probes_periodic,
         /// Probes answered.
         probes_answered,
         /// Joins that passed through this node.

@@ -290,7 +290,7 @@ impl Pastry {
         self.join.advance(&mut self.lower.cx(now, out));
         self.apply(now, out);
         let cx = &mut self.lower.cx(now, out);
-        self.repair.advance_improving(cx);
+        self.repair.advance(cx);
         self.delivery.retry_ready(cx);
         cx.start_probes();
         self.apply(now, out);

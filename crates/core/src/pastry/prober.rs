@@ -16,6 +16,10 @@
 //!
 //! Known nodes and nodes that others named have separate queues and limits. So a peer that names many nodes, or invents
 //! them, delays no verdict.
+//!
+//! A node that takes long for every input is not to be overloaded by the answers to its own probes: it would take all its
+//! peers for away. So nodes that others named are probed by a window with slow start, as TCP's, and the lateness of our own
+//! timers is added to T.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,6 +41,10 @@ const AWAY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 const SAMPLE_MAX: Duration = Duration::from_secs(1);
 /// How often a probe restarts because this process was paused.
 const RESTARTS_MAX: u8 = 3;
+/// How many nodes that others named are probed at once at first, and after a probe that was not answered in time.
+const WINDOW_MIN: usize = 4;
+/// The most lateness of our own timers that is added to T.
+const LATENESS_MAX: Duration = Duration::from_millis(500);
 
 /// Why a node is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +135,10 @@ pub(super) struct Prober {
     pending: BTreeMap<Id, bool>,
     /// How many of those may get into the leaf set.
     leaf_pending: usize,
+    /// How many nodes that others named may be asked at once: one more for each that answers in time.
+    window: usize,
+    /// How late our own timers were: the greatest lateness, halved by each timer since.
+    lateness: Duration,
     probes_max: usize,
     candidates_max: usize,
     away_timeout: Duration,
@@ -143,6 +155,8 @@ impl Prober {
             unverified_active: 0,
             pending: BTreeMap::new(),
             leaf_pending: 0,
+            window: WINDOW_MIN,
+            lateness: Duration::ZERO,
             probes_max,
             candidates_max,
             away_timeout,
@@ -201,8 +215,11 @@ impl Prober {
         } else {
             return None;
         };
+        if reason == Reason::Unverified && self.unverified_active == 0 {
+            self.window = WINDOW_MIN;
+        }
         *self.active_count(reason) += 1;
-        let timeout = timeout(contact.id);
+        let timeout = timeout(contact.id) + self.lateness;
         let due = now + timeout;
         self.active.insert(
             nonce,
@@ -229,6 +246,7 @@ impl Prober {
         let &(due, nonce) = self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first();
         let away_timeout = self.away_timeout;
+        self.lateness = now.since(due).min(LATENESS_MAX).max(self.lateness / 2);
         let probe = self.active.get_mut(&nonce)?;
         let (contact, timeout) = (probe.contact, probe.timeout);
         let is_late = now.since(due) > timeout / 2 && probe.restarts < RESTARTS_MAX;
@@ -244,6 +262,9 @@ impl Prober {
             Stage::Asking(_) if is_refused && now.since(probe.started) >= timeout => return Some(silent),
             Stage::Asking(sent @ 1) => {
                 *sent = 2;
+                if probe.reason == Reason::Unverified {
+                    self.window = (self.window / 2).max(WINDOW_MIN);
+                }
                 (probe.started + timeout * 2, true)
             }
             Stage::Asking(sent @ 2) => {
@@ -351,6 +372,9 @@ impl Prober {
     /// Ends the probe with this nonce: it was answered.
     pub(super) fn on_answer(&mut self, nonce: u64, now: Instant, over_stream: bool) -> Option<Answer> {
         let probe = self.take(nonce)?;
+        if probe.reason == Reason::Unverified && probe.stage == Stage::Asking(1) {
+            self.window += 1;
+        }
         let rtt = match probe.by_stream {
             // A connection that had to be opened first cost a round trip more.
             Some((at, connected)) if over_stream => {
@@ -404,6 +428,11 @@ impl Prober {
         self.known_active + self.unverified_active == 0 && self.known.is_empty() && self.unverified.is_empty()
     }
 
+    /// How many known nodes are being asked, or wait to be.
+    pub(super) fn known_pending(&self) -> usize {
+        self.known_active + self.known.len()
+    }
+
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -443,7 +472,9 @@ impl Prober {
     }
 
     fn has_next_unverified(&self) -> bool {
-        !self.unverified.is_empty() && self.unverified_active < self.probes_max
+        // A join waits for the leaves: they are few, and probed at once.
+        let limit = |&(_, leaf): &(Contact, bool)| if leaf { self.probes_max } else { self.window };
+        self.unverified.front().is_some_and(|next| self.unverified_active < limit(next).min(self.probes_max))
     }
 
     fn active_count(&mut self, reason: Reason) -> &mut usize {

@@ -431,12 +431,19 @@ impl<L> Connection<L> {
             Stage::Pausing => (self.connect_at, Due::Connect),
             Stage::Connecting => (self.connect_at + self.connect_max(), Due::ConnectFailed),
             Stage::Silent | Stage::Closing => (self.used + config.connect_timeout, Due::Hung),
-            Stage::Open if self.is_quiet() => (self.used + config.idle_timeout, Due::Idle),
+            Stage::Open if self.is_quiet() => (self.used + self.idle_max(config), Due::Idle),
             Stage::Open => (self.used + config.idle_timeout, Due::Hung),
         }
     }
 
-    /// The timeout of a connect: q, doubled after each failure.
+    /// How long the connection may be idle: up to half as long again as the timeout, by its number. Connections that a node
+    /// opened together do not end together; a slow peer would have no time for anything else.
+    fn idle_max(&self, config: &Config) -> Duration {
+        let sixteenths = (self.stream.local() >> 1).wrapping_sub(1) % 8;
+        config.idle_timeout + config.idle_timeout / 16 * sixteenths as u32
+    }
+
+    /// How long a connect is waited for: q, and twice as long after each failure.
     fn connect_max(&self) -> Duration {
         self.doubling(self.health.quiet_max()).min(CONNECT_MAX)
     }

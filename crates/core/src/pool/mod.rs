@@ -490,6 +490,11 @@ impl<L: PartialEq> Pool<L> {
             }
             Due::Idle => self.finish(now, stream, out),
             Due::Silence(Silence::Unresponsive) => self.mark_unresponsive(now, stream, out),
+            Due::Hung if self.is_closing(stream) => {
+                // It was idle: that its end takes long says nothing of the peer (PL-6).
+                let lost = self.abort(stream, out).map(|lost| Lost { peer: None, ..lost });
+                self.lost.extend(lost);
+            }
             Due::Hung | Due::Silence(Silence::Dead) => self.drop_connection(stream, out),
         }
     }
@@ -534,6 +539,10 @@ impl<L: PartialEq> Pool<L> {
     fn has_healthy(&self, peer: SocketAddr) -> bool {
         let is_healthy = |at: &Connection<L>| at.is_usable() && !at.health().is_unresponsive();
         self.connections.iter().any(|at| at.peer() == Some(peer) && is_healthy(at))
+    }
+
+    fn is_closing(&self, stream: StreamId) -> bool {
+        self.connections.get(stream).is_some_and(|at| at.stage() == Stage::Closing)
     }
 
     fn drop_connection<M: Machine>(&mut self, stream: StreamId, out: &mut Outbox<'_, M>) {

@@ -53,8 +53,9 @@ pub(super) use origin::Sending;
 const SAMPLE_BYTES_MAX: usize = 4096;
 /// When an origin retries a message that found no room here.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
-/// The settling time that is assumed for the first messages, since connections must be opened on their path.
+/// How long the first messages may take to be settled, until so many were measured: connections must be opened on their way.
 const SETTLED_UNMEASURED: Duration = Duration::from_secs(1);
+const SETTLED_SAMPLES: u8 = 8;
 /// More than an envelope needs besides its payload.
 const ENVELOPE_BYTES: usize = 512;
 
@@ -70,8 +71,9 @@ pub(super) struct Delivery {
     /// The messages that applications here accepted last.
     accepted: RecentIds,
     acks: Acks,
-    /// How long messages take to be settled, all owners together.
+    /// How long messages take to be settled, all owners together, and how many were measured.
     rtt: Rtt,
+    samples: u8,
 }
 
 /// Which message a report is about.
@@ -106,6 +108,7 @@ impl Delivery {
             accepted: RecentIds::new(key, config.window_max),
             acks: Acks::default(),
             rtt: Rtt::default(),
+            samples: 0,
         }
     }
 
@@ -506,8 +509,9 @@ impl Delivery {
         let hop = cx.tables().ack_timeout(to);
         let timeout = if taken.connected { hop } else { hop * 2 } + long;
         if unchanged.1 == 0 && transit.envelope.origin == own {
-            // A loss on the path is reported; this timeout is for reports that are lost themselves.
-            let settled = self.rtt.timeout().map_or(SETTLED_UNMEASURED, |settled| settled.max(hop) * 2);
+            // A loss on the way is reported; this is for reports that are lost themselves.
+            let measured = self.rtt.timeout().filter(|_| self.samples >= SETTLED_SAMPLES);
+            let settled = measured.map_or(SETTLED_UNMEASURED, |settled| settled.max(hop) * 2);
             self.outstanding.sent(transit.envelope.id, to, now, settled + long * 2);
         }
         self.in_flight.insert(nonce, transit, contact, taken, now, timeout);

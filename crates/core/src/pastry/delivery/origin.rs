@@ -71,6 +71,7 @@ impl Delivery {
             Report::Delivered { answer } => {
                 if let Some(sample) = at.sample(cx.now.mono) {
                     self.rtt.add(sample);
+                    self.samples = self.samples.saturating_add(1);
                 }
                 let answer = answer.map(Into::into);
                 return self.finish(cx, id, Reply::Outcome(Outcome::Delivered { by, hops, answer }));

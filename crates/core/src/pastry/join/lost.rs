@@ -1,10 +1,9 @@
 //! Lost peers: nodes that were removed because they did not answer. If one of them answers again, a partition may have
 //! healed (PA-42).
 //!
-//! If many peers were lost, the ring was probably partitioned. For two minutes up to eight of them are probed every
-//! half second, so that the ring merges within two seconds after the partition ends. If few were lost, one is probed
-//! every ten seconds, so that probes do not keep an overloaded node busy. After that one is probed every
-//! `merge_interval`.
+//! If many peers were lost, the ring was probably cut: for two minutes up to eight of them are probed every half second,
+//! so that the ring merges within two seconds of the end of the partition. If few were lost, one is probed after ten seconds, and then
+//! after twice as long each time: a node that is overloaded must not be kept so. After that one is probed every `merge_interval`.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -28,6 +27,8 @@ pub(super) struct LostPeers {
     peers: VecDeque<Contact>,
     peers_max: usize,
     last_loss: Option<Instant>,
+    /// How long after the next probe another follows, if few peers are lost.
+    backoff: Duration,
     due: Option<Instant>,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Batch {
 
 impl LostPeers {
     pub(super) fn new(peers_max: usize) -> Self {
-        Self { peers: VecDeque::new(), peers_max, last_loss: None, due: None }
+        Self { peers: VecDeque::new(), peers_max, last_loss: None, backoff: SLOW_INTERVAL, due: None }
     }
 
     /// Begins to look for lost parts of the ring, first at `at`.
@@ -57,7 +58,7 @@ impl LostPeers {
         }
         if self.peers_max > 0 {
             self.peers.push_back(contact);
-            self.last_loss = Some(now);
+            (self.last_loss, self.backoff) = (Some(now), SLOW_INTERVAL);
             self.due = self.due.map(|due| due.min(now + FAST_INTERVAL));
         }
     }
@@ -76,9 +77,12 @@ impl LostPeers {
         let is_cut = self.peers.len() * LEFT_PER_LOST_MAX >= left;
         let (batch, pause) = match (is_recent, is_cut) {
             (true, true) => (FAST_BATCH, FAST_INTERVAL),
-            (true, false) => (1, SLOW_INTERVAL),
+            (true, false) => (1, self.backoff),
             (false, _) => (1, interval),
         };
+        if is_recent && !is_cut {
+            self.backoff *= 2;
+        }
         self.due = Some(now + pause.min(interval));
         let batch = batch.min(self.peers.len());
         let lost: Vec<Contact> = self.peers.iter().take(batch).copied().collect();
@@ -125,6 +129,9 @@ mod tests {
         few.insert(contact(1), now);
         assert_eq!(few.due(now + FAST_INTERVAL, minute, 18).map(|batch| batch.lost.len()), Some(1));
         assert_eq!(few.deadline(), Some(now + FAST_INTERVAL + SLOW_INTERVAL), "an overloaded node gets time");
+        now = now + FAST_INTERVAL + SLOW_INTERVAL;
+        assert!(few.due(now, minute, 18).is_some());
+        assert_eq!(few.deadline(), Some(now + SLOW_INTERVAL * 2), "twice as long each time");
         assert!(lost.remove(Id::new(3)) && !lost.remove(Id::new(3)));
     }
 }

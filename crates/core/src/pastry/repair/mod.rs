@@ -25,6 +25,9 @@ const NEIGHBOURHOOD_PAUSE: Duration = Duration::from_secs(10);
 const IMPROVE_PER_ROW: usize = 2;
 const IMPROVE_NEIGHBOURS: usize = 2;
 
+/// How many known nodes are measured at a time (N-14). More answers at once would keep a slow node from its other work.
+const MEASURE_PARALLEL: usize = 2;
+
 /// The repairs of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Repair {
@@ -141,8 +144,17 @@ impl Repair {
         }
     }
 
-    /// Continues the search for nearer nodes, a few requests at a time.
-    pub(super) fn advance_improving(&mut self, cx: &mut Cx<'_, '_>) {
+    /// Continues to measure nodes and to look for nearer ones, a few at a time.
+    pub(super) fn advance(&mut self, cx: &mut Cx<'_, '_>) {
+        while cx.lower.prober.known_pending() < MEASURE_PARALLEL
+            && let Some(id) = self.plan.next_to_measure()
+        {
+            probe_periodically(cx, id);
+        }
+        if self.plan.is_measuring() {
+            // Which nodes are nearer than those in their places is known once these are measured.
+            return;
+        }
         while let Some(to) = self.plan.next_to_improve() {
             let wanted = Wanted { rows: cx.tables().rows_for(to), neighbourhood: true, ..Wanted::default() };
             if !self.request(cx, to, Why::Improve, wanted) {
@@ -158,7 +170,7 @@ impl Repair {
 
     /// Whether no request is under way.
     pub(super) fn is_idle(&self) -> bool {
-        self.requests.len() == 0 && !self.plan.is_improving()
+        self.requests.len() == 0 && !self.plan.is_improving() && !self.plan.is_measuring()
     }
 
     /// The earliest deadline of requests, of repairs, of the leaves and of the table.
@@ -222,10 +234,9 @@ impl Repair {
     fn maintain_table(&mut self, cx: &mut Cx<'_, '_>) {
         cx.lower.tables.forget_old_distances(cx.now.mono);
         if cx.config().liveness == Liveness::Members {
-            return probe_unwatched(cx, |_, _| true);
+            return self.plan.measure(unwatched(cx, |_, _| true));
         }
-        let known: Vec<Id> = cx.tables().peers().map(|peer| peer.contact.id).collect();
-        known.into_iter().for_each(|id| cx.probe(id));
+        self.plan.measure(cx.tables().peers().map(|peer| peer.contact.id).collect());
         let table = cx.lower.tables.routing_table();
         let rows = table.cells().last().map_or(0, |cell| cell.at.row + 1);
         let mut chosen = Vec::new();
@@ -241,9 +252,11 @@ fn maintain_leaf_set(cx: &mut Cx<'_, '_>) {
     match cx.config().liveness {
         Liveness::Own => {
             let nearest = SIDES.map(|side| cx.tables().leaf_set().nearest(side));
-            nearest.into_iter().flatten().for_each(|id| cx.probe(id));
+            nearest.into_iter().flatten().for_each(|id| probe_periodically(cx, id));
         }
-        Liveness::Members => probe_unwatched(cx, LeafSet::contains),
+        Liveness::Members => {
+            unwatched(cx, LeafSet::contains).into_iter().for_each(|id| probe_periodically(cx, id));
+        }
     }
     let tables = cx.tables();
     let is_unaware = |id: &Id| tables.peer(*id).is_some_and(|peer| !peer.knows_us);
@@ -251,12 +264,17 @@ fn maintain_leaf_set(cx: &mut Cx<'_, '_>) {
     unaware.into_iter().for_each(|id| cx.effect(Effect::AnnounceTo(id)));
 }
 
-/// Probes peers that `members` does not watch: it would not report their failure.
-fn probe_unwatched(cx: &mut Cx<'_, '_>, which: impl Fn(&LeafSet, Id) -> bool) {
+/// Probes a node because it is time.
+fn probe_periodically(cx: &mut Cx<'_, '_>, id: Id) {
+    cx.count().probes_periodic += u64::from(!cx.lower.prober.is_pending(id));
+    cx.probe(id);
+}
+
+/// Peers that `members` does not watch: it would not report their failure.
+fn unwatched(cx: &Cx<'_, '_>, which: impl Fn(&LeafSet, Id) -> bool) -> Vec<Id> {
     let tables = cx.tables();
     let unwatched = tables.peers().filter(|peer| !peer.is_member).map(|peer| peer.contact.id);
-    let chosen: Vec<Id> = unwatched.filter(|id| which(tables.leaf_set(), *id)).collect();
-    chosen.into_iter().for_each(|id| cx.probe(id));
+    unwatched.filter(|id| which(tables.leaf_set(), *id)).collect()
 }
 
 /// Announces this node to a leaf whose leaf set should have it but does not.

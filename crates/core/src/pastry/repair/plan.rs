@@ -104,6 +104,8 @@ pub(super) struct Plan {
     /// Nodes to get a request for the rows that they share with this node.
     improve: Vec<Id>,
     improving: usize,
+    /// Nodes whose round-trip time is to be measured anew.
+    measure: Vec<Id>,
 }
 
 impl Plan {
@@ -189,7 +191,22 @@ impl Plan {
         self.neighbourhood.take_if(|at| *at <= now).is_some()
     }
 
-    /// Schedules requests to these nodes for nearer ones, a few at a time.
+    /// Measures these nodes anew, a few at a time.
+    pub(super) fn measure(&mut self, nodes: Vec<Id>) {
+        self.measure = nodes;
+    }
+
+    /// The next node to measure.
+    pub(super) fn next_to_measure(&mut self) -> Option<Id> {
+        self.measure.pop()
+    }
+
+    /// Whether there are nodes to measure.
+    pub(super) fn is_measuring(&self) -> bool {
+        !self.measure.is_empty()
+    }
+
+    /// Asks these nodes for nearer ones, a few at a time.
     pub(super) fn improve(&mut self, nodes: Vec<Id>) {
         self.improve = nodes;
     }

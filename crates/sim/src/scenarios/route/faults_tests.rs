@@ -160,12 +160,27 @@ fn the_table_follows_distances_that_change() {
         world.alive.iter().filter(has).count()
     };
     let before = holders(&world);
-    // Not so slow that the inputs of its peers overload it: then it is removed, which is another matter.
-    world.sim.fault(Fault::Slow { host: far, delay: 120 * SECOND / 1000 });
+    for other in world.alive.clone().into_iter().filter(|host| *host != far) {
+        world.sim.fault(Fault::Delay { from: far, to: other, by: 120 * SECOND / 1000 });
+    }
     world.run(2 * 900 * SECOND);
     let after = holders(&world);
     assert!(after * 2 < before, "{before} had it when it was near, {after} when it is far");
     world.run(2 * 900 * SECOND);
     assert!(holders(&world) <= after, "it does not come back");
+    assert_eq!(world.watch.failed(id), 0, "nobody took it for dead");
+    world.assert_all_arrive(50);
+}
+
+/// PF-13: it takes an eighth of a second for whatever comes, also for the answers to its own probes. The periodic work of the
+/// ring does not overload it: when all nodes are measured, and when connections that are idle end.
+#[test]
+fn a_slow_node_is_not_overloaded_by_periodic_work() {
+    let mut world = world(60, 18);
+    let slow = world.ring()[2];
+    world.sim.fault(Fault::Slow { host: slow, delay: SECOND / 8 });
+    world.run(2 * 900 * SECOND);
+    assert_eq!(world.watch.failed(world.id(slow)), 0, "nobody took it for dead");
+    assert!(world.leaf_sets_are_exact(), "it took nobody for dead");
     world.assert_all_arrive(50);
 }

@@ -277,6 +277,11 @@ impl World {
         frames + self.watch.sent_before + self.sim.stats().datagrams_sent
     }
 
+    /// Probes that all nodes have sent because it was time.
+    pub(super) fn periodic_probes(&self) -> u64 {
+        self.sim.machines().map(|(_, machine)| machine.counted().probes_periodic).sum()
+    }
+
     /// Whether every node has exactly the leaf set it should have, no node less.
     pub(super) fn leaf_sets_are_exact(&self) -> bool {
         let mut ids: Vec<Id> = self.alive.iter().map(|&host| self.id(host)).collect();
