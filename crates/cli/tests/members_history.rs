@@ -42,6 +42,7 @@ fn a_failed_member_is_listed_after_a_restart_until_it_is_pruned() {
     assert!(since > 1_700_000_000_000_000 && before["by"].is_string(), "{before}");
     let table = red.stdout(&["members", "--failed"]);
     assert!(table.contains("green") && table.contains(" ago") && !table.contains("blue"), "{table}");
+    assert!(table.trim_end().ends_with(" red"), "the reporter has a name: {table}");
     restart(&mut red, seed, &args);
     let after = failed(&red, "green").expect("it is listed after a restart");
     assert_eq!([&after["since_micros"], &after["by"]], [&before["since_micros"], &before["by"]]);

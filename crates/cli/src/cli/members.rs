@@ -6,6 +6,7 @@ mod leave;
 mod rtt;
 mod tags;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -48,9 +49,11 @@ impl Members {
     pub(crate) fn run(self, client: &Client, output: &Output) -> anyhow::Result<()> {
         let mut last = None;
         loop {
-            let members = self.wanted(client.get("/v1/members")?);
+            let all = client.get("/v1/members")?;
+            let names = names(&all);
+            let members = self.wanted(all);
             if last.as_ref() != Some(&without_rtt(&members)) {
-                self.show(&members, output);
+                self.show(&members, &names, output);
                 last = Some(without_rtt(&members));
             }
             if !self.watch {
@@ -74,13 +77,13 @@ impl Members {
             && self.name.as_ref().is_none_or(|name| member["name"] == name.as_str())
     }
 
-    fn show(&self, members: &[Value], output: &Output) {
+    fn show(&self, members: &[Value], names: &BTreeMap<String, String>, output: &Output) {
         if output.json {
             output.json(&Value::Array(members.to_vec()));
             return;
         }
         if self.failed {
-            let rows: Vec<Vec<String>> = members.iter().map(failed_row).collect();
+            let rows: Vec<Vec<String>> = members.iter().map(|member| failed_row(member, names)).collect();
             output.table(&["NAME", "ID", "ADDRESS", "STATE", "SINCE", "BY"], &rows);
         } else {
             let rows: Vec<Vec<String>> = members.iter().map(row).collect();
@@ -97,6 +100,13 @@ fn without_rtt(members: &[Value]) -> Vec<Value> {
     let mut members = members.to_vec();
     members.iter_mut().for_each(|member| member["rtt_ms"] = Value::Null);
     members
+}
+
+/// The names of all members, by id.
+fn names(members: &Value) -> BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let members = members.as_array().into_iter().flatten();
+    members.filter_map(|member| Some((text(&member["id"])?, text(&member["name"])?))).collect()
 }
 
 fn row(member: &Value) -> Vec<String> {
@@ -123,13 +133,14 @@ fn row(member: &Value) -> Vec<String> {
 }
 
 /// A member that failed or left: the first columns of all members, then since when and by whom.
-fn failed_row(member: &Value) -> Vec<String> {
+fn failed_row(member: &Value, names: &BTreeMap<String, String>) -> Vec<String> {
     let mut row = row(member);
     row.truncate(4);
     let since = member["since_micros"].as_u64().map(Duration::from_micros);
     let age = since.and_then(|since| (UNIX_EPOCH + since).elapsed().ok());
     row.push(age.map_or_else(|| "-".into(), |age| format!("{} ago", age_text(age))));
-    row.push(member["by"].as_str().unwrap_or("-").chars().take(8).collect());
+    let by = member["by"].as_str().unwrap_or("-");
+    row.push(names.get(by).map_or_else(|| by.chars().take(8).collect(), |name| plain(name).into()));
     row
 }
 

@@ -292,7 +292,12 @@ impl Swim {
             Message::Suspect { id, incarnation, .. } | Message::Dead { id, incarnation, .. } => {
                 let state = message.state().unwrap_or_default();
                 if id == own {
+                    let is_past = state == State::Dead && incarnation < cx.lower.own_incarnation();
                     self.membership.about_me(cx, packet, Status::new(incarnation, state), None);
+                    // SA-6: the sender holds this node for dead, and missed what was said since.
+                    if is_past && message.header().from == packet.sender && !self.lower.env.is_leaving() {
+                        self.answer_alive(now, packet, out);
+                    }
                 } else {
                     self.membership.on_accusation(cx, packet, id, message);
                 }

@@ -258,6 +258,18 @@ impl Cx<'_, '_> {
         self.verify(id, contents.borrow());
     }
 
+    /// Asks the members again that ended a moment ago, whatever else waits to be asked (SA-31d).
+    pub(super) fn recheck(&mut self) {
+        let every = self.lower.env.settings().probe_timeout;
+        while let Some(slot) = self.lower.verifier.pop_recheck(self.now.mono, every) {
+            let member = self.lower.members.get(slot);
+            let (id, contents) = (member.id(), member.contents());
+            let answer_bytes = (ANSWER_BYTES + contents.bytes()) as u16;
+            let question = Question { id, addr: contents.addr(), answer_bytes };
+            self.send_question(question);
+        }
+    }
+
     pub(super) fn ask(&mut self, question: Question) {
         let again_after = self.lower.env.settings().probe_timeout / 2;
         if self.lower.verifier.ask(question, self.now.mono, again_after) {
@@ -277,21 +289,24 @@ impl Cx<'_, '_> {
     /// Sends the nonces that are due. Each carries the accusation of its node, so that the node can refute at once.
     pub(super) fn send_questions(&mut self) {
         while let Some(question) = self.lower.verifier.pop_due(self.now.mono) {
-            let (id, addr) = (question.id, question.addr.socket());
-            self.count().questions += 1;
-            let ping = self.lower.question(self.now, id, addr);
-            let held = self.lower.members.find(id).and_then(|slot| self.lower.held_against(slot));
-            let bytes = HEAD_BYTES + size(&ping) + held.as_ref().map_or(0, size);
-            let wanted = usize::from(question.answer_bytes).div_ceil(ANSWER_FACTOR);
-            // The frame of the padding comes on top: a question may be too long, but it is never too short for its
-            // answer.
-            let header = self.lower.env.header(Sequence::default());
-            let padding = wanted
-                .checked_sub(bytes)
-                .filter(|missing| *missing > 0)
-                .map(|missing| Message::Padding { header, bytes: missing as u16 });
-            let said = held.into_iter().chain([ping]).chain(padding);
-            self.lower.packets.send_all(addr, said, 1, self.out);
+            self.send_question(question);
         }
+    }
+
+    fn send_question(&mut self, question: Question) {
+        let (id, addr) = (question.id, question.addr.socket());
+        self.count().questions += 1;
+        let ping = self.lower.question(self.now, id, addr);
+        let held = self.lower.members.find(id).and_then(|slot| self.lower.held_against(slot));
+        let bytes = HEAD_BYTES + size(&ping) + held.as_ref().map_or(0, size);
+        let wanted = usize::from(question.answer_bytes).div_ceil(ANSWER_FACTOR);
+        // The frame of the padding comes on top: a question may be too long, but never too short for its answer.
+        let header = self.lower.env.header(Sequence::default());
+        let padding = wanted
+            .checked_sub(bytes)
+            .filter(|missing| *missing > 0)
+            .map(|missing| Message::Padding { header, bytes: missing as u16 });
+        let said = held.into_iter().chain([ping]).chain(padding);
+        self.lower.packets.send_all(addr, said, 1, self.out);
     }
 }

@@ -47,7 +47,7 @@ mod timer {
     pub(super) const INDIRECT: &str = "members.indirect";
     /// A suspicion was not refuted.
     pub(super) const SUSPICION: &str = "members.suspicion";
-    /// A nonce is sent, or the old address of a moved member stayed silent.
+    /// A question is sent, also to a member that ended a moment ago, or a claim was not disputed.
     pub(super) const PROOF: &str = "members.proof";
     /// A dead member is forgotten.
     pub(super) const RETENTION: &str = "members.retention";
@@ -268,6 +268,7 @@ impl Swim {
             self.apply(now, out);
         }
         let cx = &mut self.lower.cx(now, out);
+        cx.recheck();
         cx.send_questions();
         while let Some((id, to)) = cx.lower.verifier.pop_moved(now.mono) {
             self.membership.finish_move(cx, id, &to);

@@ -1,8 +1,9 @@
 //! Proof of addresses: claims of a node are accepted once it answered a nonce that was sent to its address (SA-58a).
 //!
-//! The nonce is a keyed hash of the node's id, its address and the time. So nothing is stored for a node that does not
-//! answer. The stored state is bounded: questions in the queue, recently questioned addresses, moves that wait for
-//! silence of the old address, and leaves that wait for a refutation.
+//! The nonce is a keyed hash of the node's id, its address and the time, so nothing is stored for a node that does not
+//! answer. What is stored is bounded: questions that wait for their turn, addresses that were asked a moment ago, moves
+//! that wait for the old address to be silent, goodbyes that wait for their node to disagree, and members that ended a
+//! moment ago and are asked again.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,7 +30,11 @@ const QUEUE_MAX: usize = 1024;
 const ASKED_MAX: usize = 2048;
 /// The most members that move at a time; the claim of a further one must arrive again.
 const MOVES_MAX: usize = 64;
-/// The most nodes whose Join arrived before they were proved.
+/// A member that ended is asked so often whether it lives (SA-31d).
+const RECHECKS: u32 = 6;
+/// The most members that are asked again at once; a further one is asked when it speaks.
+const RECHECKED_MAX: usize = 32;
+/// The most nodes whose Join was heard of before they were proved.
 const JOINERS_MAX: usize = 256;
 
 /// A question to a node: a nonce that requests its Alive.
@@ -62,6 +67,8 @@ pub(super) struct Verifier {
     burst_ends: Instant,
     moves: BTreeMap<Id, Move>,
     leaves: BTreeSet<Slot>,
+    /// Members that ended a moment ago: when each is asked next, and how often still.
+    rechecks: BTreeMap<Slot, (Instant, u32)>,
     joiners: ExpiringSet<Id>,
 }
 
@@ -75,6 +82,7 @@ impl Verifier {
             burst_ends: Instant::ZERO,
             moves: BTreeMap::new(),
             leaves: BTreeSet::new(),
+            rechecks: BTreeMap::new(),
             joiners: ExpiringSet::new(JOINERS_MAX),
         }
     }
@@ -146,7 +154,30 @@ impl Verifier {
         self.leaves.contains(&slot)
     }
 
-    /// Notes a forwarded Join of a node that is not proved.
+    /// A member ended because it was silent: it is asked again, from now on (SA-31d).
+    pub(super) fn begin_rechecks(&mut self, slot: Slot, now: Instant) {
+        if self.rechecks.len() < RECHECKED_MAX {
+            self.rechecks.insert(slot, (now, RECHECKS));
+        }
+    }
+
+    /// A member that ended is back, or forgotten.
+    pub(super) fn end_rechecks(&mut self, slot: Slot) {
+        self.rechecks.remove(&slot);
+    }
+
+    /// Takes a member that ended and is to be asked now; it is asked again after `every`.
+    pub(super) fn pop_recheck(&mut self, now: Instant, every: Duration) -> Option<Slot> {
+        let (slot, (at, left)) = self.rechecks.iter_mut().find(|(_, (at, _))| *at <= now)?;
+        let slot = *slot;
+        (*at, *left) = (now + every, *left - 1);
+        if *left == 0 {
+            self.rechecks.remove(&slot);
+        }
+        Some(slot)
+    }
+
+    /// A Join of a node that is not proved was passed on to us.
     pub(super) fn heard_join(&mut self, id: Id, now: Instant) {
         while self.joiners.pop_expired(now).is_some() {}
         self.joiners.insert(id, now, now + EPOCH);
@@ -165,7 +196,8 @@ impl Verifier {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let queue = (!self.queue.is_empty()).then_some(self.burst_ends);
         let moves = self.moves.values().map(|to| to.until).min();
-        queue.into_iter().chain(moves).min()
+        let rechecks = self.rechecks.values().map(|(at, _)| *at).min();
+        queue.into_iter().chain(moves).chain(rechecks).min()
     }
 
     fn nonce_of(&self, id: Id, addr: SocketAddr, epoch: u64) -> Sequence {

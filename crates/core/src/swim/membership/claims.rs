@@ -89,6 +89,7 @@ impl Membership {
             }
             State::Dead | State::Left => {
                 cx.lower.history.revive(slot);
+                cx.lower.verifier.end_rechecks(slot);
                 cx.lower.selection.add(slot, cx.lower.env.rng());
                 let reason = JoinReason::Returned;
                 cx.out.event(Event::MemberJoined { id, addr, incarnation, reason });

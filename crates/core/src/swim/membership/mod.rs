@@ -112,12 +112,14 @@ impl Membership {
         let is_silent = !probe.answered && !probe.is_vouched_for();
         if cx.lower.verifier.end_leave(slot) && is_silent {
             self.end_member(cx, slot, Status { state: State::Left, ..status }, probe.id);
+            cx.lower.verifier.begin_rechecks(slot, now);
         } else if status.state == State::Suspect && is_silent {
             if cx.lower.suspicions.prolong(slot, now) {
                 return;
             }
             let by = cx.lower.env.id();
             self.end_member(cx, slot, Status { state: State::Dead, ..status }, by);
+            cx.lower.verifier.begin_rechecks(slot, now);
         } else if status.state == State::Suspect {
             self.acquit(cx, slot);
         }
@@ -153,6 +155,7 @@ impl Membership {
     pub(super) fn forget(&mut self, cx: &mut Cx<'_, '_>, slot: Slot) {
         let id = cx.lower.members.get(slot).id();
         cx.lower.history.retire(&cx.lower.members, slot, cx.now.mono);
+        cx.lower.verifier.end_rechecks(slot);
         cx.lower.members.remove(slot);
         cx.out.event(Event::MemberForgotten { id });
     }

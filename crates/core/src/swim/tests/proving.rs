@@ -175,6 +175,75 @@ fn s_r5_a_node_that_answers_its_last_probe_does_not_die() {
     assert_eq!(rig.machine.counted().deaths, 0);
 }
 
+/// SA-31d: the answers to the last probe may have been lost, so a member that died is asked six times more.
+#[test]
+fn s_r5_a_member_that_died_is_asked_again_and_returns_with_its_first_answer() {
+    let own = contents(2);
+    for answered in [None, Some(0), Some(2), Some(5)] {
+        let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
+        say(&mut rig, 3, &[dead(3, 2, 0)]);
+        while status(&rig, 2).unwrap().1 != State::Dead {
+            rig.take_log();
+            rig.advance(Duration::from_millis(1));
+        }
+        let mut asked = 0;
+        for _ in 0..6_000 {
+            let questions = sent(&mut rig).into_iter().filter(|(to, _)| *to == addr(2));
+            for (_, messages) in
+                questions.filter(|_| status(&rig, 2).unwrap().1 == State::Dead).collect::<Vec<_>>()
+            {
+                let is_told = messages[0].starts_with("Dead") && messages[1].starts_with("Ping");
+                assert!(is_told, "it hears what is held against it: {messages:?}");
+                if answered == Some(asked) {
+                    let nonce = messages[1].split("Sequence(").nth(1).unwrap().split(')').next().unwrap();
+                    say(&mut rig, 2, &[ack(2, Sequence(nonce.parse().unwrap())), alive(&own, 2, 1)]);
+                    assert_eq!(status(&rig, 2), Some((1, State::Alive)));
+                } else {
+                    asked += 1;
+                }
+            }
+            rig.advance(Duration::from_millis(1));
+        }
+        assert_eq!(asked, answered.unwrap_or(6), "at once, then every 500 ms; not once it is back");
+    }
+}
+
+/// SA-31d: a flood of invented members fills the queue of questions, and delays none to a member that died.
+#[test]
+fn s_r5_a_flood_of_invented_members_does_not_delay_the_questions_to_the_dead() {
+    let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
+    say(&mut rig, 3, &[dead(3, 2, 0)]);
+    let mut invented = 0_u32;
+    while status(&rig, 2).unwrap().1 != State::Dead {
+        for _ in 0..4 {
+            invented += 1;
+            let at = SocketAddr::from(([10, 9, (invented >> 8) as u8, invented as u8], 1));
+            let own = OwnContents::new(&[at], &[]).unwrap();
+            let node = NodeView { id: Id::from_text(&invented.to_string()), contents: own.borrow() };
+            let header = Header { from: node.id, sequence: Sequence(0) };
+            say(&mut rig, 3, &[Message::Alive { header, node, incarnation: Incarnation(0) }]);
+        }
+        rig.take_log();
+        rig.advance(Duration::from_millis(1));
+    }
+    assert!(sent_kind(&mut rig, "Ping").iter().any(|(to, _)| *to == addr(2)));
+}
+
+/// SA-6: whoever holds this node for dead with a number of the past hears how it is.
+#[test]
+fn s_23_a_death_of_the_past_is_answered_to_the_one_who_holds_it() {
+    let mut rig = wary(Preset::Lan, &[2, 3]);
+    say(&mut rig, 2, &[suspect(2, 1, 40)]);
+    rig.advance(SECOND);
+    rig.take_log();
+    say(&mut rig, 3, &[dead(2, 1, 7)]);
+    assert!(sent_kind(&mut rig, "Alive").is_empty(), "the sender passes on what another one said");
+    say(&mut rig, 3, &[dead(3, 1, 7)]);
+    let told = sent_kind(&mut rig, "Alive");
+    assert!(told.len() == 1 && told[0].0 == addr(3) && told[0].1.contains("Incarnation(41)"), "{told:?}");
+    assert_eq!(rig.machine.incarnation(), Incarnation(41), "nothing new has to be refuted");
+}
+
 #[test]
 fn s_75_a_death_declared_by_others_is_accepted_when_the_own_probe_fails() {
     let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
