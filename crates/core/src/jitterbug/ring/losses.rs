@@ -2,10 +2,12 @@
 //!
 //! A pass counts as done when the kernel has the FIN, so a candidate that cannot read the data loses the token unseen. The
 //! evidence is indirect: the token came back under another id (a restore made it), and the count of the candidate in the
-//! data has not grown since. A crash or a random drop looks the same once, so the second loss in a row counts.
+//! data has not grown since. A crash or a random drop looks the same once, so the second loss in a row counts. If the
+//! candidate has led before, the third counts: the token may have been lost further on, and the candidate there is found first.
 //!
 //! One loss is enough if the candidate has never led, waited for the token as if it had got none, and then asked with another
-//! id than that of the token it was given: it cannot read the data (JA-32b).
+//! id than that of the token it was given: it cannot read the data (JA-32b). A token that this node restored itself has no
+//! news of the candidate, so nothing else counts against it then.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,8 +15,9 @@ use std::collections::BTreeMap;
 use super::super::message::{HostId, TokenId};
 use crate::time::Instant;
 
-/// So many losses in a row leave a node out.
+/// So many losses in a row leave a node out that has never led, and one that has.
 const LOSSES_MAX: u32 = 2;
+const LOSSES_OF_A_LEADER_MAX: u32 = 3;
 /// How long it is left out the first time; each further loss doubles it.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
 const LEFT_OUT_FOR_MAX: Duration = Duration::from_secs(3600);
@@ -69,12 +72,13 @@ impl Losses {
         self.pass.map(|pass| pass.to)
     }
 
-    /// A token is here; the candidate of the last pass has led so often by now. Returns it with its losses, if it is left
-    /// out from now on.
+    /// A token is here, perhaps one that this node restored; the candidate of the last pass has led so often by now. Returns
+    /// it with its losses, if it is left out from now on.
     pub(super) fn came(
         &mut self,
         now: Instant,
         token: TokenId,
+        is_own: bool,
         tenures: Option<u64>,
     ) -> Option<(HostId, u32)> {
         let pass = self.pass.take()?;
@@ -82,9 +86,17 @@ impl Losses {
             self.suspects.remove(&pass.to);
             return None;
         }
+        let was_not_taken = pass.was_not_taken == Some(true);
+        if is_own && !was_not_taken {
+            return None;
+        }
         let suspect = self.suspects.entry(pass.to).or_insert(Suspect { losses: 0, left_out_until: now });
         suspect.losses += 1;
-        let losses_max = if pass.was_not_taken == Some(true) { 1 } else { LOSSES_MAX };
+        let losses_max = match pass.tenures {
+            _ if was_not_taken => 1,
+            0 => LOSSES_MAX,
+            _ => LOSSES_OF_A_LEADER_MAX,
+        };
         let beyond = suspect.losses.checked_sub(losses_max)?;
         let wait = LEFT_OUT_FOR.saturating_mul(1 << beyond.min(8)).min(LEFT_OUT_FOR_MAX);
         suspect.left_out_until = now + wait;

@@ -27,11 +27,15 @@ pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
 use super::Event;
 use super::config::{Config, is_link_local};
 use super::message::{HostId, NodeEntry, TokenId};
-use crate::common::RateLimiter;
+use crate::common::{ExpiringSet, RateLimiter};
 use crate::time::{Instant, micros};
 
 /// The most sources of TR1 that are told apart.
 const SOURCES_MAX: usize = 4096;
+/// The most nodes of other applications that are known; the one that was found first is forgotten.
+const FOREIGN_MAX: usize = 64;
+/// How long a node is taken for one of another application.
+const FOREIGN_FOR: Duration = Duration::from_secs(300);
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +49,8 @@ pub(super) struct Ring {
     loops: Loops,
     duplicates: DuplicateTokens,
     losses: Losses,
+    /// Nodes of other applications, by their addresses (JA-32c).
+    foreign: ExpiringSet<IpAddr>,
     reach: Reach,
     /// Who has the token while this node has it not.
     holder: Holder,
@@ -83,6 +89,7 @@ impl Ring {
             loops: Loops::default(),
             duplicates: DuplicateTokens::default(),
             losses: Losses::default(),
+            foreign: ExpiringSet::new(FOREIGN_MAX),
             reach: Reach::default(),
             holder: Holder::default(),
             conflict: None,
@@ -150,7 +157,7 @@ impl Ring {
     ) -> Option<NodeEntry> {
         while let Some(node) = self.list.candidate(own, *seen) {
             *seen += 1;
-            if !self.losses.leaves_out(node.host_id, now) && self.penalties.allow(node.host_id) {
+            if !self.leaves_out(&node, now) && self.penalties.allow(node.host_id) {
                 return Some(node);
             }
         }
@@ -200,6 +207,7 @@ impl Ring {
             self.penalties.clear(host_id);
             self.losses.clear(host_id);
         }
+        self.foreign.remove(from.to_canonical());
         conflict
     }
 
@@ -250,14 +258,16 @@ impl Ring {
         self.losses.awaited()
     }
 
-    /// A token is here; that candidate has led so often by now. Returns it with its losses, if it is left out from now on.
+    /// A token is here, perhaps one that this node restored; that candidate has led so often by now. Returns it with its
+    /// losses, if it is left out from now on.
     pub(super) fn token_came(
         &mut self,
         now: Instant,
         token: TokenId,
+        is_own: bool,
         tenures: Option<u64>,
     ) -> Option<(HostId, u32)> {
-        self.losses.came(now, token, tenures)
+        self.losses.came(now, token, is_own, tenures)
     }
 
     /// Whether the holder, as far as this node knows, is at this address.
@@ -271,9 +281,19 @@ impl Ring {
         self.list.len() > 1 || self.holder.is_known
     }
 
-    /// Whether a node is left out of the round because the token was lost after it.
-    pub(super) fn leaves_out(&self, host: HostId, now: Instant) -> bool {
-        self.losses.leaves_out(host, now)
+    /// A token from there has data of another application (JA-32c).
+    pub(super) fn found_foreign(&mut self, now: Instant, from: IpAddr) {
+        self.foreign.insert(from.to_canonical(), now, now + FOREIGN_FOR);
+    }
+
+    /// Whether the node at this address is one of another application.
+    pub(super) fn is_foreign(&self, now: Instant, ip: IpAddr) -> bool {
+        self.foreign.contains(ip.to_canonical(), now)
+    }
+
+    /// Whether a node is left out of the round, because the token was lost after it or it is of another application.
+    pub(super) fn leaves_out(&self, node: &NodeEntry, now: Instant) -> bool {
+        self.losses.leaves_out(node.host_id, now) || self.is_foreign(now, node.addr.ip())
     }
 
     /// A node at this address said that it has the token.
