@@ -8,11 +8,15 @@
 //! One loss is enough if the candidate has never led, waited for the token as if it had got none, and then asked with another
 //! id than that of the token it was given: it cannot read the data (JA-32b). A token that this node restored itself has no
 //! news of the candidate, so nothing else counts against it then.
+//!
+//! A node that passes data of another application to this one is found at once (JA-32c).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::super::message::{HostId, TokenId};
+use crate::common::ExpiringSet;
 use crate::time::Instant;
 
 /// So many losses in a row leave a node out that has never led, and one that has.
@@ -21,6 +25,9 @@ const LOSSES_OF_A_LEADER_MAX: u32 = 3;
 /// How long it is left out the first time; each further loss doubles it.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
 const LEFT_OUT_FOR_MAX: Duration = Duration::from_secs(3600);
+
+/// The most nodes of other applications that are known; beyond that the first one is forgotten.
+const FOREIGN_MAX: usize = 64;
 
 /// The last pass, while its outcome is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +47,18 @@ struct Suspect {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Losses {
     pass: Option<Pass>,
     suspects: BTreeMap<HostId, Suspect>,
+    /// Nodes of other applications, by their addresses.
+    foreign: ExpiringSet<IpAddr>,
+}
+
+impl Default for Losses {
+    fn default() -> Self {
+        Self { pass: None, suspects: BTreeMap::new(), foreign: ExpiringSet::new(FOREIGN_MAX) }
+    }
 }
 
 impl Losses {
@@ -65,6 +80,21 @@ impl Losses {
     pub(super) fn clear(&mut self, host: HostId) {
         self.pass.take_if(|pass| pass.to == host);
         self.suspects.remove(&host);
+    }
+
+    /// A token from there has data of another application.
+    pub(super) fn found_foreign(&mut self, now: Instant, from: IpAddr) {
+        self.foreign.insert(from.to_canonical(), now, now + LEFT_OUT_FOR);
+    }
+
+    /// A token from there can be read.
+    pub(super) fn clear_foreign(&mut self, from: IpAddr) {
+        self.foreign.remove(from.to_canonical());
+    }
+
+    /// Whether the node at this address is one of another application.
+    pub(super) fn is_foreign(&self, now: Instant, ip: IpAddr) -> bool {
+        self.foreign.contains(ip.to_canonical(), now)
     }
 
     /// The node to which the token was passed last, while it is not known what became of it.

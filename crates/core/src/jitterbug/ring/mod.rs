@@ -27,15 +27,11 @@ pub use penalties::{Penalties, Penalty, THRESHOLD_MAX};
 use super::Event;
 use super::config::{Config, is_link_local};
 use super::message::{HostId, NodeEntry, TokenId};
-use crate::common::{ExpiringSet, RateLimiter};
+use crate::common::RateLimiter;
 use crate::time::{Instant, micros};
 
 /// The most sources of TR1 that are told apart.
 const SOURCES_MAX: usize = 4096;
-/// The most nodes of other applications that are known; the one that was found first is forgotten.
-const FOREIGN_MAX: usize = 64;
-/// How long a node is taken for one of another application.
-const FOREIGN_FOR: Duration = Duration::from_secs(300);
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,8 +45,6 @@ pub(super) struct Ring {
     loops: Loops,
     duplicates: DuplicateTokens,
     losses: Losses,
-    /// Nodes of other applications, by their addresses (JA-32c).
-    foreign: ExpiringSet<IpAddr>,
     reach: Reach,
     /// Who has the token while this node has it not.
     holder: Holder,
@@ -89,7 +83,6 @@ impl Ring {
             loops: Loops::default(),
             duplicates: DuplicateTokens::default(),
             losses: Losses::default(),
-            foreign: ExpiringSet::new(FOREIGN_MAX),
             reach: Reach::default(),
             holder: Holder::default(),
             conflict: None,
@@ -207,7 +200,7 @@ impl Ring {
             self.penalties.clear(host_id);
             self.losses.clear(host_id);
         }
-        self.foreign.remove(from.to_canonical());
+        self.losses.clear_foreign(from);
         conflict
     }
 
@@ -283,12 +276,12 @@ impl Ring {
 
     /// A token from there has data of another application (JA-32c).
     pub(super) fn found_foreign(&mut self, now: Instant, from: IpAddr) {
-        self.foreign.insert(from.to_canonical(), now, now + FOREIGN_FOR);
+        self.losses.found_foreign(now, from);
     }
 
     /// Whether the node at this address is one of another application.
     pub(super) fn is_foreign(&self, now: Instant, ip: IpAddr) -> bool {
-        self.foreign.contains(ip.to_canonical(), now)
+        self.losses.is_foreign(now, ip)
     }
 
     /// Whether a node is left out of the round, because the token was lost after it or it is of another application.
