@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
-use super::checksum::unframe;
+use super::checksum::{is_no_frame, unframe};
 use super::message::{HostId, TokenId};
 use crate::common::caught;
 use crate::time::Wall;
@@ -31,6 +31,12 @@ pub trait Application {
 
     /// Whether received data is complete and valid. A token with other data is not taken.
     fn accepts(&mut self, data: &[u8]) -> bool;
+
+    /// Whether data that is not accepted is of another application. Data of this one that was cut short or damaged is not:
+    /// the kernel of a killed leader sends a FIN too.
+    fn is_foreign(&self, _data: &[u8]) -> bool {
+        false
+    }
 
     /// The data of this tenure.
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next>;
@@ -163,6 +169,10 @@ impl Application for Remote {
 
     fn accepts(&mut self, data: &[u8]) -> bool {
         !self.framed || unframe(data).is_ok()
+    }
+
+    fn is_foreign(&self, data: &[u8]) -> bool {
+        self.framed && is_no_frame(data)
     }
 
     fn next(&mut self, _: &TenureInfo, _: &[u8]) -> Answer<Next> {

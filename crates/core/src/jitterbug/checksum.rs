@@ -11,6 +11,8 @@ use crate::wire::{DecodeError, Reader};
 
 /// How much longer a frame is than its payload.
 pub const FRAME_BYTES: usize = 8;
+/// A longer payload is nobody's: four bytes that say so are no length.
+const PAYLOAD_BYTES_MAX: u32 = 1 << 28;
 
 /// The frame around a payload.
 ///
@@ -44,4 +46,9 @@ pub fn unframe(data: &[u8]) -> Result<&[u8], DecodeError> {
     let crc = reader.u32()?;
     reader.finish()?;
     if crc == crc32fast::hash(payload) { Ok(payload) } else { Err(DecodeError::Field("crc")) }
+}
+
+/// Whether this is not even the beginning of a frame.
+pub(super) fn is_no_frame(data: &[u8]) -> bool {
+    Reader::new(data).u32().is_ok_and(|len| len > PAYLOAD_BYTES_MAX)
 }

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::application::{Answer, Application, Next, TenureInfo};
+use super::checksum::is_no_frame;
 use super::document::Document;
 use super::graph::{Edge, EdgeKind, unite};
 use super::message::HostId;
@@ -200,6 +201,10 @@ impl Application for Ledger {
         }
         self.read = (data.len() <= READ_BYTES_MAX).then(|| (data.to_vec(), document));
         true
+    }
+
+    fn is_foreign(&self, data: &[u8]) -> bool {
+        is_no_frame(data)
     }
 
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next> {

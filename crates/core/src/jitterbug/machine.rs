@@ -440,6 +440,11 @@ impl<A: Application> Machine for Jitterbug<A> {
             return Err(Refusal::Reject("its network is not allowed"));
         }
         let message = decode_datagram(bytes).inspect_err(|_| self.lower.env.count().malformed += 1)?;
+        if self.lower.ring.is_foreign(now.mono, from) {
+            // JA-32c: its token and its id say nothing about ours.
+            self.lower.env.count().refused += 1;
+            return Err(Refusal::Reject("it is a node of another application"));
+        }
         match message {
             Message::Tr1 { token_id, host_id, tcp_port } => {
                 let is_ring_port = port == self.lower.env.config().udp_port;

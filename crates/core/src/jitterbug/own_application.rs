@@ -70,6 +70,10 @@ impl Application for OwnApplication {
         caught(|| self.0.accepts(data)).unwrap_or(false)
     }
 
+    fn is_foreign(&self, data: &[u8]) -> bool {
+        caught(|| self.0.is_foreign(data)).unwrap_or(false)
+    }
+
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next> {
         self.0.next(tenure, data)
     }

@@ -49,6 +49,10 @@ impl Application for Shipped {
         each!(self, app => app.accepts(data))
     }
 
+    fn is_foreign(&self, data: &[u8]) -> bool {
+        each!(self, app => app.is_foreign(data))
+    }
+
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next> {
         each!(self, app => app.next(tenure, data))
     }

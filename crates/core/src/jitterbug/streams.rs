@@ -147,8 +147,12 @@ impl Streams {
         Ok(answered)
     }
 
-    /// Whether a peer's stream has timed out (JA-45). After a pause of this process its bytes may come before the
-    /// timer.
+    /// The peer that opened a stream.
+    pub(super) fn source(&self, stream: StreamId) -> Option<IpAddr> {
+        self.incoming.get(&stream).map(|incoming| incoming.from)
+    }
+
+    /// Whether the time of a peer's stream is over (JA-45). After a pause of this process its bytes may come before the timer.
     pub(super) fn is_over(&self, stream: StreamId, now: Instant) -> bool {
         self.incoming.get(&stream).is_some_and(|incoming| incoming.deadline < now)
     }

@@ -80,6 +80,11 @@ impl<A: Application> Token<A> {
         self.app.accepts(data)
     }
 
+    /// Whether data that is not accepted is of another application.
+    pub(super) fn is_foreign(&self, data: &[u8]) -> bool {
+        self.app.is_foreign(data)
+    }
+
     pub(super) fn merge(&mut self, branch: &Branch) -> Answer<Vec<u8>> {
         let (app, own) = (&mut self.app, &self.data);
         guarded(|| app.merge(own, &branch.data))

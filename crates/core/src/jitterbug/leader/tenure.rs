@@ -195,13 +195,13 @@ impl Tenure {
 
     fn use_next<A: Application>(&mut self, cx: &mut Cx<'_, '_, A>, next: Next) {
         self.computed = true;
-        // If it is computed again for another branch, the fence has been raised already.
-        self.restored = None;
+        // If it is computed again for a branch that comes, the fence has been raised already.
+        let is_own = self.restored.take().is_some();
         let token = &mut cx.lower.token;
         let changed = token.use_next(cx.now.mono, next);
         cx.out.event(Event::TokenTaken { token_id: token.id(), fence: token.fence() });
         let tenures = cx.lower.ring.awaited().and_then(|host| token.app().tenures_of(host));
-        if let Some((host_id, losses)) = cx.lower.ring.token_came(cx.now.mono, token.id(), tenures) {
+        if let Some((host_id, losses)) = cx.lower.ring.token_came(cx.now.mono, token.id(), is_own, tenures) {
             cx.out.event(Event::NodeLeftOut { host_id, losses });
         }
         while let Some(request) = cx.lower.changes.pop_done(changed) {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::super::Event;
 use super::super::application::Application;
+use super::super::lower::Transition;
 use super::super::message::TokenId;
 use super::super::records::{Arrived, Branch};
 use super::super::role::Role;
@@ -87,7 +88,9 @@ impl<A: Application> Jitterbug<A> {
             }
             None => {}
         }
-        if let (Some(_), Role::Waiter(waiter)) = (answer, &mut self.role) {
+        let from = self.lower.streams.source(stream);
+        let is_foreign = from.is_some_and(|from| self.lower.ring.is_foreign(now.mono, from));
+        if let (Some(_), false, Role::Waiter(waiter)) = (answer, is_foreign, &mut self.role) {
             waiter.offered(now.mono, self.lower.ring.renew(self.lower.env.config()));
         }
         if self.lower.streams.wants_more(stream) {
@@ -106,7 +109,12 @@ impl<A: Application> Jitterbug<A> {
                 if self.lower.env.refused_token(arrived.from) {
                     out.event(Event::TokenRefused { from: arrived.from, host_id });
                 }
-                return Err(self.refuse(stream, DecodeError::Field("data"), out));
+                let refusal = self.refuse(stream, DecodeError::Field("data"), out);
+                if !self.lower.token.is_foreign(&arrived.data) {
+                    return Err(refusal);
+                }
+                self.found_foreign(now, arrived.from, out);
+                return Ok(());
             }
             Some(Err(error)) => return Err(self.refuse(stream, error, out)),
         };
@@ -122,7 +130,16 @@ impl<A: Application> Jitterbug<A> {
         Ok(())
     }
 
-    /// Takes a token in one step: list, id, data, role.
+    /// A node of another application leads (JA-32c). No holder of ours denied it that, so ours may be lost behind it, and only
+    /// the nodes that it passes to know.
+    fn found_foreign(&mut self, now: Now, from: IpAddr, out: Out<'_, '_, A>) {
+        self.lower.ring.found_foreign(now.mono, from);
+        if self.stage == Stage::Running && matches!(self.role, Role::Waiter(_)) {
+            self.follow(now, Some(Transition::Orphan), out);
+        }
+    }
+
+    /// Takes a token over, in one step: list, id, data, role.
     fn commit(&mut self, now: Now, arrived: Arrived, out: Out<'_, '_, A>) {
         let Arrived { from, token, list, data } = arrived;
         let (role, mut cx) = self.split(now, &mut *out);

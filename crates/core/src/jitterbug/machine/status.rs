@@ -101,7 +101,7 @@ impl<A: Application> Jitterbug<A> {
                 host_id: node.host_id,
                 addr: node.addr,
                 penalty: ring.penalties().of(node.host_id),
-                left_out: ring.leaves_out(node.host_id, now),
+                left_out: ring.leaves_out(node, now),
             })
             .collect();
         Status {

@@ -1,23 +1,33 @@
 //! Nodes after which the token is lost repeatedly: they are left out of the round for a while, and reported.
 //!
-//! A pass counts as done when the kernel has the FIN, so a candidate that cannot read the data loses the token
-//! unnoticed. The evidence is indirect: the token returns under another id, made by a restore, and the candidate's
-//! count in the data has not grown. A crash or a random drop looks the same once, so the second loss in a row counts.
+//! A pass counts as done when the kernel has the FIN, so a candidate that cannot read the data loses the token unseen. The
+//! evidence is indirect: the token came back under another id (a restore made it), and the count of the candidate in the
+//! data has not grown since. A crash or a random drop looks the same once, so the second loss in a row counts. If the
+//! candidate has led before, the third counts: the token may have been lost further on, and the candidate there is found first.
 //!
-//! One loss is enough if the candidate has never led, waited as if it had got no token, and then sent a TR1 with an id
-//! other than the passed one. Such a candidate cannot read the data (JA-32b).
+//! One loss is enough if the candidate has never led, waited for the token as if it had got none, and then asked with another
+//! id than that of the token it was given: it cannot read the data (JA-32b). A token that this node restored itself has no
+//! news of the candidate, so nothing else counts against it then.
+//!
+//! A node that passes data of another application to this one is found at once (JA-32c).
 
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::super::message::{HostId, TokenId};
+use crate::common::ExpiringSet;
 use crate::time::Instant;
 
-/// This many losses in a row leave a node out.
+/// So many losses in a row leave a node out that has never led, and one that has.
 const LOSSES_MAX: u32 = 2;
+const LOSSES_OF_A_LEADER_MAX: u32 = 3;
 /// How long it is left out the first time; each further loss doubles it.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
 const LEFT_OUT_FOR_MAX: Duration = Duration::from_secs(3600);
+
+/// The most nodes of other applications that are known; beyond that the first one is forgotten.
+const FOREIGN_MAX: usize = 64;
 
 /// The last pass, while its outcome is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +46,19 @@ struct Suspect {
     left_out_until: Instant,
 }
 
-/// The losses of all candidates.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Losses {
     pass: Option<Pass>,
     suspects: BTreeMap<HostId, Suspect>,
+    /// Nodes of other applications, by their addresses.
+    foreign: ExpiringSet<IpAddr>,
+}
+
+impl Default for Losses {
+    fn default() -> Self {
+        Self { pass: None, suspects: BTreeMap::new(), foreign: ExpiringSet::new(FOREIGN_MAX) }
+    }
 }
 
 impl Losses {
@@ -64,17 +82,33 @@ impl Losses {
         self.suspects.remove(&host);
     }
 
-    /// The receiver of the last pass, while its outcome is unknown.
+    /// A token from there has data of another application.
+    pub(super) fn found_foreign(&mut self, now: Instant, from: IpAddr) {
+        self.foreign.insert(from.to_canonical(), now, now + LEFT_OUT_FOR);
+    }
+
+    /// A token from there can be read.
+    pub(super) fn clear_foreign(&mut self, from: IpAddr) {
+        self.foreign.remove(from.to_canonical());
+    }
+
+    /// Whether the node at this address is one of another application.
+    pub(super) fn is_foreign(&self, now: Instant, ip: IpAddr) -> bool {
+        self.foreign.contains(ip.to_canonical(), now)
+    }
+
+    /// The node to which the token was passed last, while it is not known what became of it.
     pub(super) fn awaited(&self) -> Option<HostId> {
         self.pass.map(|pass| pass.to)
     }
 
-    /// Notes the arrival of a token, and the tenures of the last receiver by now. Returns that receiver with its
-    /// losses, if it is left out from now on.
+    /// A token is here, perhaps one that this node restored; the candidate of the last pass has led so often by now. Returns
+    /// it with its losses, if it is left out from now on.
     pub(super) fn came(
         &mut self,
         now: Instant,
         token: TokenId,
+        is_own: bool,
         tenures: Option<u64>,
     ) -> Option<(HostId, u32)> {
         let pass = self.pass.take()?;
@@ -82,9 +116,17 @@ impl Losses {
             self.suspects.remove(&pass.to);
             return None;
         }
+        let was_not_taken = pass.was_not_taken == Some(true);
+        if is_own && !was_not_taken {
+            return None;
+        }
         let suspect = self.suspects.entry(pass.to).or_insert(Suspect { losses: 0, left_out_until: now });
         suspect.losses += 1;
-        let losses_max = if pass.was_not_taken == Some(true) { 1 } else { LOSSES_MAX };
+        let losses_max = match pass.tenures {
+            _ if was_not_taken => 1,
+            0 => LOSSES_MAX,
+            _ => LOSSES_OF_A_LEADER_MAX,
+        };
         let beyond = suspect.losses.checked_sub(losses_max)?;
         let wait = LEFT_OUT_FOR.saturating_mul(1 << beyond.min(8)).min(LEFT_OUT_FOR_MAX);
         suspect.left_out_until = now + wait;

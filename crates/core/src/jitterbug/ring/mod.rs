@@ -149,7 +149,7 @@ impl Ring {
     ) -> Option<NodeEntry> {
         while let Some(node) = self.list.candidate(own, *seen) {
             *seen += 1;
-            if !self.losses.leaves_out(node.host_id, now) && self.penalties.allow(node.host_id) {
+            if !self.leaves_out(&node, now) && self.penalties.allow(node.host_id) {
                 return Some(node);
             }
         }
@@ -199,6 +199,7 @@ impl Ring {
             self.penalties.clear(host_id);
             self.losses.clear(host_id);
         }
+        self.losses.clear_foreign(from);
         conflict
     }
 
@@ -250,15 +251,16 @@ impl Ring {
         self.losses.awaited()
     }
 
-    /// Notes the arrival of a token, and the tenures of that receiver by now. Returns it with its losses, if it is left
-    /// out from now on.
+    /// A token is here, perhaps one that this node restored; that candidate has led so often by now. Returns it with its
+    /// losses, if it is left out from now on.
     pub(super) fn token_came(
         &mut self,
         now: Instant,
         token: TokenId,
+        is_own: bool,
         tenures: Option<u64>,
     ) -> Option<(HostId, u32)> {
-        self.losses.came(now, token, tenures)
+        self.losses.came(now, token, is_own, tenures)
     }
 
     /// Whether the last known holder is at this address.
@@ -272,9 +274,19 @@ impl Ring {
         self.list.len() > 1 || self.holder.is_known
     }
 
-    /// Whether a node is left out of the round because the token was lost after it.
-    pub(super) fn leaves_out(&self, host: HostId, now: Instant) -> bool {
-        self.losses.leaves_out(host, now)
+    /// A token from there has data of another application (JA-32c).
+    pub(super) fn found_foreign(&mut self, now: Instant, from: IpAddr) {
+        self.losses.found_foreign(now, from);
+    }
+
+    /// Whether the node at this address is one of another application.
+    pub(super) fn is_foreign(&self, now: Instant, ip: IpAddr) -> bool {
+        self.losses.is_foreign(now, ip)
+    }
+
+    /// Whether a node is left out of the round, because the token was lost after it or it is of another application.
+    pub(super) fn leaves_out(&self, node: &NodeEntry, now: Instant) -> bool {
+        self.losses.leaves_out(node.host_id, now) || self.is_foreign(now, node.addr.ip())
     }
 
     /// Notes that a node at this address answered as the holder.

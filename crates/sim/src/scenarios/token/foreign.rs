@@ -25,10 +25,11 @@ const FOREIGN: u32 = 3;
 #[expect(clippy::large_enum_variant, reason = "a test has four of them")]
 enum App {
     Ours(Shipped),
-    /// Its tenures, and the data as it last passed it on.
+    /// Its tenures, the data as it last passed it on, and whether it replaces data that it cannot read.
     Theirs {
         tenures: u64,
         passed: Vec<u8>,
+        replaces: bool,
     },
 }
 
@@ -51,6 +52,7 @@ impl Application for App {
     fn accepts(&mut self, data: &[u8]) -> bool {
         match self {
             Self::Ours(app) => app.accepts(data),
+            Self::Theirs { replaces: true, .. } => true,
             Self::Theirs { passed, .. } => {
                 assert!(passed.is_empty() || data != MAGIC, "its data came back empty");
                 data.starts_with(MAGIC) && (passed.is_empty() || data == *passed)
@@ -58,10 +60,14 @@ impl Application for App {
         }
     }
 
+    fn is_foreign(&self, data: &[u8]) -> bool {
+        matches!(self, Self::Ours(app) if app.is_foreign(data))
+    }
+
     fn next(&mut self, tenure: &TenureInfo, data: &[u8]) -> Answer<Next> {
         match self {
             Self::Ours(app) => app.next(tenure, data),
-            Self::Theirs { tenures, passed } => {
+            Self::Theirs { tenures, passed, .. } => {
                 *tenures += 1;
                 *passed = [MAGIC, &tenures.to_le_bytes(), &[0xff, 0, b'{'].repeat(*tenures as usize % 700)]
                     .concat();
@@ -125,13 +131,13 @@ impl Observer<Node> for Watch {
 }
 
 /// Three agents with this data, and a foreign node that is still off.
-fn world(ours: fn() -> Shipped) -> Sim<Node> {
+fn world(seed: u64, ours: fn() -> Shipped, replaces: bool) -> Sim<Node> {
     let config =
         TokenScenario { preset: Preset::Lan, base: Some(1e12), ..TokenScenario::default() }.config(4);
-    let mut sim = Sim::new(7, crate::config::Config::default(), move |birth| {
+    let mut sim = Sim::new(seed, crate::config::Config::default(), move |birth| {
         let number = birth.host.index() as u32;
         let own = Config { addr: birth.address, host_id: TokenHost::new(number + 1), ..config.clone() };
-        let theirs = || App::Theirs { tenures: 0, passed: Vec::new() };
+        let theirs = || App::Theirs { tenures: 0, passed: Vec::new(), replaces };
         let app = if number == FOREIGN { theirs() } else { App::Ours(ours()) };
         Jitterbug::new(&own, app, birth.seed).expect("the presets go together")
     });
@@ -151,7 +157,7 @@ fn tenures(sim: &mut Sim<Node>, during: Duration) -> (u32, u32, Watch) {
 
 #[test]
 fn ja_32b_agents_with_opaque_data_carry_an_object_stream_unchanged() {
-    let mut sim = world(|| Shipped::Opaque(Opaque::new()));
+    let mut sim = world(7, || Shipped::Opaque(Opaque::new()), false);
     tenures(&mut sim, 5 * SECOND);
     sim.fault(Fault::Start(HostId::new(FOREIGN)));
     tenures(&mut sim, 20 * SECOND);
@@ -161,19 +167,20 @@ fn ja_32b_agents_with_opaque_data_carry_an_object_stream_unchanged() {
     assert!(theirs > 200 && ours.abs_diff(3 * theirs) <= 3, "even tenures: {ours} and {theirs}");
 }
 
+/// The ids of the tokens differ by seed: that of the foreign node may beat ours, so that only its neighbour can restore.
 #[test]
-#[ignore = "known defect: in virtual time it takes longer than a minute; real agents leave the node out"]
 fn ja_32b_a_node_whose_data_agents_cannot_read_is_named_and_left_out_within_a_minute() {
-    let mut sim = world(|| Shipped::Ledger(Ledger::new()));
-    tenures(&mut sim, 5 * SECOND);
-    let (alone, _, _) = tenures(&mut sim, 60 * SECOND);
-    sim.fault(Fault::Start(HostId::new(FOREIGN)));
-    let started = sim.elapsed();
-    let (_, _, watch) = tenures(&mut sim, 60 * SECOND);
-    let (at, host) = *watch.left_out.first().expect("it is named within a minute");
-    assert_eq!(host, FOREIGN + 1);
-    assert!(at - started < 60 * SECOND, "{:?}", at - started);
-    let (after, theirs, _) = tenures(&mut sim, 240 * SECOND);
-    let pace = f64::from(after) / f64::from(4 * alone);
-    assert!(pace >= 0.9 && theirs == 0, "the others go on at {pace} of their pace");
+    for (seed, replaces) in (0..8).map(|seed| (seed, seed % 2 == 0)) {
+        let mut sim = world(seed, || Shipped::Ledger(Ledger::new()), replaces);
+        tenures(&mut sim, 5 * SECOND);
+        let (alone, _, _) = tenures(&mut sim, 60 * SECOND);
+        sim.fault(Fault::Start(HostId::new(FOREIGN)));
+        let (_, _, watch) = tenures(&mut sim, 60 * SECOND);
+        let (_, host) = *watch.left_out.first().unwrap_or_else(|| panic!("seed {seed}: it is not named"));
+        assert_eq!(host, FOREIGN + 1);
+        let (after, _, watch) = tenures(&mut sim, 240 * SECOND);
+        let pace = f64::from(after) / f64::from(4 * alone);
+        assert!(pace >= 0.9, "seed {seed}: the others go on at {pace} of their pace");
+        assert_eq!(watch.left_out, [], "seed {seed}: it gets no token");
+    }
 }
