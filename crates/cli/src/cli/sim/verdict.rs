@@ -51,7 +51,7 @@ pub(super) fn run_telling<S: Scenario>(
         tell_books(&books.entries(), json)?;
     }
     let Some(worst) = failures.first() else {
-        return complain(&books.complaints(scenario.name(), EXCUSES));
+        return complain(&books.complaints(scenario.name(), annulus_sim::EXCUSES));
     };
     let kept = common.keep.as_ref().map_or(Ok(()), |file| keep(file, &failures));
     let mut out = stderr().lock();
@@ -67,9 +67,6 @@ pub(super) fn run_telling<S: Scenario>(
     writeln!(out, "annulus {}", arguments(worst.seed).join(" "))?;
     Ok(ExitCode::FAILURE)
 }
-
-/// The greatest share of runs for each excuse.
-const EXCUSES: &str = include_str!("../../../../sim/excuses.txt");
 
 /// What no single run was guilty of, but all of them together are.
 fn complain(complaints: &[String]) -> anyhow::Result<ExitCode> {
