@@ -39,7 +39,7 @@ pub(crate) use error::{ApiError, JsonBody, PathArg, no_such_route, wrong_method}
 pub(crate) use guard::{Guard, check};
 pub(crate) use info::{EndpointInfo, ServiceInfo};
 pub(crate) use messages::LONG_BODIES_MAX;
-pub(crate) use names::RecentNames;
+pub(crate) use names::{Named, RecentNames};
 pub(crate) use server::serve;
 
 /// The port of the API if none is configured.
