@@ -142,9 +142,10 @@ pub(crate) fn app(api: Api) -> Router {
     let body_bytes_max = api.body_bytes_max;
     let (router, mut description) = routes(api.message_bytes_max).split_for_parts();
     description::complete(&mut description);
+    let detailed = description::detailed(&description);
     let guard = Guard::new(api.token.as_deref()).with_posts(description::posts(&description));
     router
-        .route("/v1/openapi.json", get(async move || Json(description)))
+        .route("/v1/openapi.json", get(async move || Json(detailed)))
         .merge(page::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::wrong_method)

@@ -36,6 +36,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 #[serde(deny_unknown_fields)]
 struct OfferRequest {
     /// An address in the mesh, or the name of a member that tells its address.
+    #[schema(min_length = 1)]
     to: String,
     /// What the recipient sees it called.
     name: String,
@@ -172,6 +173,7 @@ async fn file(
 #[serde(deny_unknown_fields)]
 struct DropRequest {
     /// Its hash, or the first eight digits or more.
+    #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     file: String,
 }
 
