@@ -1,7 +1,5 @@
 //! The node of the library, on real sockets.
 
-#![expect(clippy::print_stdout, reason = "a test that measures shows what it measured")]
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
