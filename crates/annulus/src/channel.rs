@@ -158,7 +158,7 @@ impl<M: ServiceMachine> Channel<M> {
     pub(crate) async fn stop(&self) -> Ended {
         match self {
             Self::Alone(handle) => handle.stop().await,
-            Self::Within { node, .. } => node.handle().stop().await,
+            Self::Within { node, .. } => node.stop().await,
         }
     }
 }

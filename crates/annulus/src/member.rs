@@ -1,6 +1,6 @@
 //! Members as applications see them, and the stream of their changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -88,18 +88,23 @@ pub enum MemberEvent {
     },
 }
 
-type Resolving = Pin<Box<dyn Future<Output = Option<MemberEvent>> + Send>>;
+type Resolving = Pin<Box<dyn Future<Output = VecDeque<MemberEvent>> + Send>>;
 
 /// A stream of changes that carries members, from [`MemberList::member_events`].
 pub struct MemberEvents {
     list: MemberList,
     events: ServiceEvents<Swim>,
     resolving: Option<Resolving>,
+    resolved: VecDeque<MemberEvent>,
+    /// The members that were given out as joined and have not gone since.
+    present: BTreeSet<Id>,
 }
 
 impl MemberEvents {
     pub(crate) fn new(list: MemberList, events: ServiceEvents<Swim>) -> Self {
-        Self { list, events, resolving: None }
+        let resolving: Resolving = Box::pin(present(list.clone()));
+        let (resolved, present) = (VecDeque::new(), BTreeSet::new());
+        Self { list, events, resolving: Some(resolving), resolved, present }
     }
 
     /// The next event; `None` after the end of the node. Cancelling this loses nothing.
@@ -112,6 +117,18 @@ impl MemberEvents {
     pub fn missed(&self) -> u64 {
         self.events.missed()
     }
+
+    /// Whether an event is to be given out: a member that was present at the beginning does not join once more.
+    fn is_new(&mut self, event: &MemberEvent) -> bool {
+        match event {
+            MemberEvent::Joined(member) => self.present.insert(member.id),
+            MemberEvent::Died(member) | MemberEvent::Left(member) => {
+                self.present.remove(&member.id);
+                true
+            }
+            _ => true,
+        }
+    }
 }
 
 impl Stream for MemberEvents {
@@ -120,16 +137,21 @@ impl Stream for MemberEvents {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<MemberEvent>> {
         let this = &mut *self;
         loop {
-            if let Some(resolving) = &mut this.resolving {
-                let Poll::Ready(event) = resolving.as_mut().poll(cx) else { return Poll::Pending };
-                this.resolving = None;
-                if event.is_some() {
-                    return Poll::Ready(event);
+            while let Some(event) = this.resolved.pop_front() {
+                if this.is_new(&event) {
+                    return Poll::Ready(Some(event));
                 }
+            }
+            if let Some(resolving) = &mut this.resolving {
+                let Poll::Ready(resolved) = resolving.as_mut().poll(cx) else { return Poll::Pending };
+                (this.resolving, this.resolved) = (None, resolved);
+                continue;
             }
             match Pin::new(&mut this.events).poll_next(cx) {
                 Poll::Ready(Some(event)) => {
-                    this.resolving = Some(Box::pin(resolve(this.list.clone(), event.into_inner())));
+                    let (list, event) = (this.list.clone(), event.into_inner());
+                    this.resolving =
+                        Some(Box::pin(async { resolve(list, event).await.into_iter().collect() }));
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => return Poll::Pending,
@@ -144,7 +166,13 @@ impl std::fmt::Debug for MemberEvents {
     }
 }
 
-/// The event with its member; `None` if the event concerns no member, or one that is no longer known.
+/// The other members that live now, as joined.
+async fn present(list: MemberList) -> VecDeque<MemberEvent> {
+    let members = list.snapshot(false).await.unwrap_or_default().into_iter();
+    members.filter(|member| !member.is_self).map(MemberEvent::Joined).collect()
+}
+
+/// The event with its member; `None` if it is about none, or about one that is forgotten by now.
 async fn resolve(list: MemberList, event: Event) -> Option<MemberEvent> {
     let member = async |id| list.by_id(id).await.ok().flatten();
     Some(match event {

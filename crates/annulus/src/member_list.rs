@@ -198,7 +198,10 @@ impl MemberList {
         Ok(self.snapshot(true).await?.into_iter().find(|member| member.id == id))
     }
 
-    /// The changes of members from here on, as a stream that carries members.
+    /// The members as a stream: first each other member that lives is [`MemberEvent::Joined`], then come the changes. So
+    /// nobody is missed who joined before this was called.
+    ///
+    /// [`MemberEvent::Joined`]: crate::MemberEvent::Joined
     #[must_use]
     pub fn member_events(&self) -> MemberEvents {
         MemberEvents::new(self.clone(), self.events())

@@ -123,15 +123,27 @@ async fn a_wait_that_is_given_up_frees_its_place_at_once() {
     let tokens: Vec<_> = nodes.iter().map(|node| node.token().unwrap()).collect();
     in_time(ring_of(&tokens[2], 3)).await;
     let limit = Duration::from_secs(20);
-    let held = in_time(tokens[0].acquire(limit)).await.unwrap();
-    let given_up = tokio::time::timeout(Duration::from_millis(300), tokens[1].acquire(limit)).await;
-    assert!(given_up.is_err(), "another has the token");
-    held.release().await;
-    let begin = Instant::now();
-    let turn = in_time(tokens[2].acquire(limit)).await.unwrap();
-    assert!(begin.elapsed() < limit, "nobody waits for the limit of a wait that was given up");
-    assert!(turn.check().is_ok() && turn.left() > Duration::ZERO);
-    drop(turn);
+    // How long the next turn takes to come, after a wait in between that was given up, or after none.
+    let next_turn = async |gives_up: bool| {
+        let held = in_time(tokens[0].acquire(limit)).await.unwrap();
+        if gives_up {
+            let given_up = tokio::time::timeout(Duration::from_millis(300), tokens[1].acquire(limit)).await;
+            assert!(given_up.is_err(), "another has the token");
+        }
+        let begin = Instant::now();
+        held.release().await;
+        let turn = in_time(tokens[2].acquire(limit)).await.unwrap();
+        assert!(turn.check().is_ok() && turn.left() > Duration::ZERO);
+        begin.elapsed()
+    };
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        without.push(next_turn(false).await);
+        with.push(next_turn(true).await);
+    }
+    println!("the next turn came after {without:?}; after a wait that was given up, {with:?}");
+    let (least, greatest) = (with.iter().min(), without.iter().max().map(|greatest| *greatest * 3));
+    assert!(least < greatest.as_ref(), "a wait that was given up delays nobody");
     in_time(tokens[1].acquire(limit)).await.unwrap();
 }
 
@@ -249,6 +261,21 @@ fn a_start_outside_a_runtime_is_an_error() {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(started) = start.as_mut().poll(&mut cx) else { panic!("it does not wait") };
     assert!(matches!(started, Err(StartError::NoRuntime)));
+}
+
+/// On several threads a node may have joined before anybody hears its events.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_that_is_over_at_once_is_noticed() {
+    let red = node(13, 1).members().route().start().await.unwrap();
+    for number in 2..22 {
+        let blue = node(13, number).members().route().start().await.unwrap();
+        in_time(blue.joined(PATIENCE)).await.unwrap();
+        // Red was there before the stream.
+        let mut events = blue.members().unwrap().member_events();
+        let is_red = |member: &annulus::Member| member.id == red.identity().id();
+        while !matches!(in_time(events.next()).await, Some(MemberEvent::Joined(member)) if is_red(&member)) {}
+        blue.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -372,7 +372,7 @@ fn the_members_api_refuses_with_a_code_and_a_hint() {
     let cases: &[(&str, &str, &str, u16, &str)] = &[
         ("GET", "/v1/rtt", "", 400, "bad_query"),
         ("GET", "/v1/members?life=true", "", 400, "bad_query"),
-        ("POST", "/v1/join", &own, 400, "nothing_to_join"),
+        ("POST", "/v1/join", &own, 409, "nothing_to_join"),
         ("POST", "/v1/join", &nobody, 504, "nobody_answered"),
         ("POST", "/v1/join", &strange, 409, "wrong_ring"),
         ("POST", "/v1/force-leave", "{\"member\":\"nobody\"}", 404, "no_such_member"),

@@ -70,6 +70,9 @@ mod storage;
 mod stream;
 mod trace;
 
+/// The greatest share of runs for each excuse, as [`Books::complaints`] reads it.
+pub const EXCUSES: &str = include_str!("../excuses.txt");
+
 pub use aim::Aim;
 pub use causes::{Cause, Trouble};
 pub use conditions::{Conditions, FaultModel, FaultPlan, MorePlan};

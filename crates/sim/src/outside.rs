@@ -40,11 +40,13 @@ impl<T> App<T> {
         is_taken
     }
 
-    /// Stops it, or lets it go on.
+    /// Stops it, or lets it go on. What it worked on when it was stopped begins again.
     pub fn stop(&mut self, now: Duration, is_stopped: bool) {
         self.run(now);
+        if self.is_stopped {
+            self.free_at = self.free_at.max(now);
+        }
         self.is_stopped = is_stopped;
-        self.free_at = self.free_at.max(now);
     }
 
     /// Lets it work until now.

@@ -82,6 +82,11 @@ pub trait Scenario: Sync {
     /// # Errors
     /// If the settings make no world.
     fn setup(&self, seed: u64) -> Result<Setup<Self::Machine, Self::Checker>, Violation>;
+
+    /// Whether [`run`] runs each seed twice and compares the hashes of the traces.
+    fn runs_twice(&self) -> bool {
+        false
+    }
 }
 
 /// Where the lines of a trace go, if anywhere.
@@ -172,6 +177,13 @@ pub fn run<S: Scenario>(scenario: &S, seed: u64, lines: Lines) -> Report {
     if let Some(text) = logged.filter(|_| report.ok) {
         report.ok = false;
         report.violation = Some(format!("an error was logged: {text}"));
+    }
+    if report.ok && scenario.runs_twice() {
+        let again = run_unwatched(scenario, seed, Lines::default()).trace_hash;
+        if again != report.trace_hash {
+            report.ok = false;
+            report.violation = Some(format!("the second run of the seed has the trace hash {again}"));
+        }
     }
     report
 }

@@ -14,9 +14,7 @@ use annulus_sim::scenarios::ping::PingScenario;
 use annulus_sim::scenarios::route::RouteScenario;
 use annulus_sim::scenarios::token::{self, TokenScenario};
 use annulus_sim::scenarios::turns::TurnsScenario;
-use annulus_sim::{Books, Conditions, FaultModel, FaultPlan, Report, Scenario, run_many};
-
-const EXCUSES: &str = include_str!("../excuses.txt");
+use annulus_sim::{Books, Conditions, EXCUSES, FaultModel, FaultPlan, Report, Scenario, run_many};
 
 /// Conditions of which only the fault model counts: the seed draws the rest.
 fn all_faults() -> Conditions {

@@ -24,3 +24,13 @@ fn fa_21_only_finished_messages_count() {
     app.run(ms(9_100));
     assert_eq!(app.take_finished(), [1]);
 }
+
+#[test]
+fn fa_21_an_application_that_is_told_to_go_on_loses_no_work() {
+    let mut app = App::new(2, ms(20));
+    app.arrive(ms(0), 0);
+    for tick in 0..=2 {
+        app.stop(ms(10 * tick), false);
+    }
+    assert_eq!(app.take_finished(), [0]);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use annulus_core::node::{Command, Node, PartCommand, PartEvent, Reply};
+use annulus_core::node::{Command, Node, PartCommand, PartEvent};
 use annulus_core::{pastry, swim};
 use annulus_net::{Events, Handle};
 use tokio::sync::watch;
@@ -97,15 +97,15 @@ pub(super) struct JoinWatch {
 }
 
 impl JoinWatch {
-    /// Watches the events of a node, and looks up the host names of its join list until a member answers.
+    /// Watches the events of a node that does not run yet, and looks up the host names of its join list until a member
+    /// answers.
     pub(super) fn start(handle: &Handle<Node>, seeds: &[SocketAddr], hosts: Vec<String>) -> Self {
         let (progress, seen) = watch::channel(Progress::default());
         let bound = handle.bound();
         let needs_member = !(seeds.is_empty() && hosts.is_empty());
         let needs_ring = !bound.of(services::ROUTE).listeners.is_empty();
         let tried = seeds.iter().map(ToString::to_string).chain(hosts.iter().cloned()).collect();
-        // The subscription begins before the node runs its first turn.
-        tokio::spawn(observe(handle.clone(), join_events(handle), progress));
+        tokio::spawn(observe(join_events(handle), progress));
         if !hosts.is_empty() {
             tokio::spawn(look_up(handle.clone(), hosts, seen.clone()));
         }
@@ -174,13 +174,8 @@ fn join_events(handle: &Handle<Node>) -> Events<Node> {
     })
 }
 
-/// Notes the events that concern joins, until the node ends. On a runtime of several threads the first node of a ring can
-/// have joined before the subscription, so this queries `route` once.
-async fn observe(handle: Handle<Node>, mut events: Events<Node>, progress: watch::Sender<Progress>) {
-    let command = Command { service: services::ROUTE, command: PartCommand::Route(pastry::Command::Tables) };
-    if let Ok(Reply::Route(pastry::Reply::Tables(tables))) = handle.command(command).await {
-        progress.send_modify(|progress| progress.is_in_ring |= tables.active);
-    }
+/// Notes the events that concern joins, until the node ends.
+async fn observe(mut events: Events<Node>, progress: watch::Sender<Progress>) {
     while let Some(event) = events.next().await {
         progress.send_modify(|progress| match &event.event {
             PartEvent::Members(swim::Event::Joined { .. }) => progress.is_member = true,

@@ -10,8 +10,8 @@ use std::time::Duration;
 use annulus_core::Service;
 use annulus_core::node::{Companion, Node as Machine};
 use annulus_core::swim::Swim;
-use annulus_net::{Counters, Ended, Events, Handle, Stopped};
-use tokio::sync::Mutex;
+use annulus_net::{Counters, Driver, Ended, Events, Handle, Stopped};
+use tokio::sync::{Mutex, watch};
 
 pub use builder::{Builder, broadcast_of};
 pub use join::JoinError;
@@ -68,6 +68,8 @@ pub(crate) struct Running {
     identity: Identity,
     join: JoinWatch,
     tags_file: Mutex<TagsFile>,
+    /// Its sender is dropped with the lock of the data directory.
+    unlocked: watch::Receiver<()>,
 }
 
 impl Running {
@@ -78,6 +80,14 @@ impl Running {
     /// Hold this lock to change the tags of the node.
     pub(crate) const fn tags_file(&self) -> &Mutex<TagsFile> {
         &self.tags_file
+    }
+
+    /// Stops the node, and waits until its ports and its data directory are free.
+    pub(crate) async fn stop(&self) -> Ended {
+        let ended = self.handle.stop().await;
+        let mut unlocked = self.unlocked.clone();
+        while unlocked.changed().await.is_ok() {}
+        ended
     }
 }
 
@@ -96,17 +106,19 @@ impl Node {
     /// Runs the machine that the builder assembled.
     fn run(machine: Machine, data: DataDir, plan: builder::Plan) -> Result<Self, StartError> {
         let builder::Plan { name, options, seeds, hosts } = plan;
-        let handle = annulus_net::spawn(machine, options)?;
+        let (driver, handle) = Driver::bind(machine, options)?;
         let (identity, tags_file) = (data.identity(), Mutex::new(TagsFile::new(data.path())));
+        // The watch hears every event: the machine is not called before the driver runs.
         let join = JoinWatch::start(&handle, &seeds, hosts);
+        tokio::spawn(driver);
         tokio::spawn(known_nodes::keep(handle.clone(), data.path().map(known_nodes::KnownNodes::new)));
-        let ended = handle.clone();
+        let (ended, (lock, unlocked)) = (handle.clone(), watch::channel(()));
         tokio::spawn(async move {
             ended.ended().await;
             // The directory stays locked until the store is closed.
-            drop(data);
+            drop((data, lock));
         });
-        Ok(Self { running: Arc::new(Running { handle, name, identity, join, tags_file }) })
+        Ok(Self { running: Arc::new(Running { handle, name, identity, join, tags_file, unlocked }) })
     }
 
     /// Waits until every service of this node is in its group: a member answers, and the ring of `route` has this node.
@@ -192,7 +204,7 @@ impl Node {
 
     /// Stops the node: it leaves the group, closes its store and frees its ports and its data directory.
     pub async fn stop(&self) -> Ended {
-        self.running.handle.stop().await
+        self.running.stop().await
     }
 
     /// The address of the first socket or listener of a service; `None` if this node does not run it.

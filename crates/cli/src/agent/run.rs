@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 
-use super::http::{self, Api, EndpointInfo, ServiceInfo, Shared};
+use super::http::{self, Api, EndpointInfo, Named, ServiceInfo, Shared};
 use super::joining::Joining;
 use super::journal::Journal;
 use super::mailbox::Mailbox;
@@ -132,7 +132,7 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                     name: user.name,
                     payload: String::from_utf8_lossy(user.payload),
                 };
-                api.journal.push(now_micros(), &told);
+                api.journal.push(now_micros(), &Named::new(&api, &told, false).await);
             }
             // The application reports these, once they are stored.
             PartEvent::Route(pastry::Event::Delivered { .. }) => {}
@@ -142,7 +142,14 @@ async fn keep_journal(api: Api, mut events: Events<Node>) {
                     PartEvent::Route(pastry::Event::JoinFailed { tries }) => api.joining.failed(*tries),
                     _ => warn_of(other),
                 }
-                api.journal.push(now_micros(), &*event);
+                let at = now_micros();
+                if matches!(other, PartEvent::Token(_)) {
+                    // Its nodes have numbers instead of ids, and most events are its.
+                    api.journal.push(at, &*event);
+                } else {
+                    let is_of_member = matches!(other, PartEvent::Members(_));
+                    api.journal.push(at, &Named::new(&api, &*event, is_of_member).await);
+                }
             }
         }
     }

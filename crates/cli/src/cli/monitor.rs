@@ -87,6 +87,9 @@ struct Names {
 impl Names {
     /// Asks the agent once more if an event has an id or a number of which no name is known.
     fn learn(&mut self, fields: &Map<String, Value>, client: &Client) {
+        for (id, name) in fields.get("names").and_then(Value::as_object).into_iter().flatten() {
+            self.by_id.insert(id.clone(), name.as_str().unwrap_or_default().to_owned());
+        }
         let mut unknown = Vec::new();
         fields.values().for_each(|value| ids(value, &mut unknown));
         unknown.retain(|id| !self.by_id.contains_key(*id));
@@ -193,7 +196,7 @@ fn readable(fields: &Map<String, Value>, names: &Names) -> String {
         + Duration::from_micros(fields.get("at_micros").and_then(Value::as_u64).unwrap_or_default());
     let mut line =
         format!("{DIM}{}{DIM:#} {} {}.{}", clock(at), text("node"), text("protocol"), text("event"));
-    let head = ["v", "seq", "at_micros", "node", "service", "protocol", "event"];
+    let head = ["v", "seq", "at_micros", "node", "service", "protocol", "event", "names"];
     for (key, value) in fields.iter().filter(|(key, _)| !head.contains(&key.as_str())) {
         line.push_str(&format!(" {DIM}{key}={DIM:#}{}", plain(&names.shown(key, value))));
     }

@@ -166,10 +166,10 @@ fn show(client: &Client, output: &Output) -> anyhow::Result<()> {
     let generation = &token["generation"];
     let generation = generation["fence"].as_u64().map(|fence| {
         let what = if generation["kind"] == "merge" { "merged from" } else { "restored from" };
-        format!("{what} {} by {} at fence {fence}", generation["from"], generation["host"])
+        format!("{what} {} by {} at fence {fence}", generation["from"], host(&token, &generation["host"]))
     });
     output.line(format!("generation    {}", or_dash(generation)));
-    output.line(format!("host          {}", token["host_id"]));
+    output.line(format!("host          {}", host(&token, &token["host_id"])));
     let holder = number("holder").map(|holder| {
         let name = named(&token["holder_name"]);
         match number("host_id") == Some(holder) {
@@ -192,6 +192,12 @@ fn show(client: &Client, output: &Output) -> anyhow::Result<()> {
         token["nodes"].as_array().into_iter().flatten().map(|node| row(node, &token)).collect();
     output.table(&["HOST", "ADDRESS", "PENALTY", "TENURES"], &rows);
     Ok(())
+}
+
+/// A host id with the name of its node before it, if that is known.
+fn host(token: &Value, id: &Value) -> String {
+    let node = token["nodes"].as_array().into_iter().flatten().find(|node| node["host_id"] == *id);
+    format!("{}{id}", node.map(|node| named(&node["name"])).unwrap_or_default())
 }
 
 /// A name with a space behind it; nothing if it is not known.
@@ -283,17 +289,20 @@ fn graph(dot: bool, client: &Client, output: &Output) -> anyhow::Result<()> {
     // The edges travel in the data, and a node of another application may drop them. The log is of this node alone.
     if drawn.is_empty() {
         output.line("no splits or merges travel with the token");
-    } else {
-        output.line(drawn);
+    }
+    let (_, token, _) = read(client)?;
+    for (line, edge) in drawn.lines().zip(graph["edges"].as_array().into_iter().flatten()) {
+        let by = format!("(by {})", edge["host"]);
+        output.line(line.replace(&by, &format!("(by {})", host(&token, &edge["host"]))));
     }
     for entry in graph["log"].as_array().into_iter().flatten() {
-        output.line(logged(entry));
+        output.line(logged(entry, &token));
     }
     Ok(())
 }
 
-/// One line of the token's history at this node.
-fn logged(entry: &Value) -> String {
+/// One line of what this node saw happen to the token.
+fn logged(entry: &Value, token: &Value) -> String {
     let when = entry["wall"].as_u64().map(|micros| std::time::UNIX_EPOCH + Duration::from_micros(micros));
     let when = when.map(|when| humantime::format_rfc3339_millis(when).to_string()).unwrap_or_default();
     let what = match entry["what"].as_str().unwrap_or_default() {
@@ -303,7 +312,7 @@ fn logged(entry: &Value) -> String {
         "dropped" => {
             format!("{} dropped ({})", entry["token_id"], entry["reason"].as_str().unwrap_or_default())
         }
-        _ => format!("{} passed to {}", entry["token_id"], entry["to"]),
+        _ => format!("{} passed to {}", entry["token_id"], host(token, &entry["to"])),
     };
     format!("{when}  {what}  (seen here)")
 }

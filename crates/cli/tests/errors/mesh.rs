@@ -109,7 +109,7 @@ fn a_message_that_cannot_be_sent_or_read_gives_an_error() {
     };
     let messages = "/v1/mesh/messages";
     let cases: &[(&str, &str, &str, u16, &str)] = &[
-        ("POST", messages, &message("nobody", "aGVsbG8="), 400, "bad_address"),
+        ("POST", messages, &message("nobody", "aGVsbG8="), 404, "bad_address"),
         ("POST", messages, &message(&nid, "!"), 400, "bad_base64"),
         ("POST", messages, &message(&nid, "aGVsbG8="), 409, "duplicate_message"),
         ("POST", messages, &long(2 << 20), 507, "quota_full"),

@@ -122,7 +122,7 @@ fn an_undelivered_message_gives_the_reason() {
         ("POST", "/v1/messages", r#"{"key":"red","payload_base64":"?"}"#, 400, "bad_body"),
         ("POST", "/v1/messages", &name, 400, "bad_name"),
         ("POST", "/v1/messages", &long, 413, "message_too_long"),
-        ("POST", "/v1/messages", nothing, 502, "not_delivered"),
+        ("POST", "/v1/messages", nothing, 404, "not_delivered"),
         ("POST", "/v1/ask", ask, 504, "not_answered"),
         ("POST", "/v1/answers", r#"{"id":"7","payload_base64":""}"#, 409, "no_such_question"),
         ("POST", "/v1/answers", r#"{"id":"x","payload_base64":""}"#, 409, "no_such_question"),

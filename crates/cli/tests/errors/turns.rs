@@ -81,7 +81,7 @@ fn an_unavailable_turn_gives_the_reason() {
     let (status, text) = agent.request("GET", &format!("/v1/turns/{}", "9".repeat(32)), &[], "");
     assert_api_error(status, &text, 410, "turn_lost");
     let (status, text) = agent.request("POST", "/v1/voters/refound", &[JSON], "{\"ended_everywhere\":false}");
-    assert_api_error(status, &text, 400, "not_ended");
+    assert_api_error(status, &text, 409, "not_ended");
     let refound = ["voters", "refound", "--agent", &http];
     assert_fails(&refound, "a new group does not know the turns of the old one", 2);
 }

@@ -2,14 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::{Value, json};
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 
+/// An address with a port; of IPv6 the forms without an IPv4 address in them.
+const ADDR: &str = concat!(
+    r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|",
+    r"\[(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|",
+    r"::([0-9a-fA-F]{1,4}:){0,5}[0-9a-fA-F]{1,4})\])",
+    r":(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})$",
+);
+
 /// The errors that any route may give. A route that gives another one names it itself.
-const COMMON: [(&str, &str); 10] = [
+const COMMON: [(&str, &str); 11] = [
     ("400", "The request cannot be read."),
     ("401", "The token is missing or wrong."),
     ("403", "A page of another origin asks."),
+    ("404", "The agent does not run the service."),
     ("405", "The route does not have this method."),
     ("408", "The request took too long to come."),
     ("413", "The body is too long."),
@@ -34,6 +44,22 @@ pub(super) fn complete(description: &mut OpenApi) {
             responses.entry(code.to_owned()).or_insert_with(|| RefOr::T(response.build()));
         }
     }
+}
+
+/// Adds the patterns of texts inside of lists and maps, for which the handlers' attributes have no place.
+pub(super) fn detailed(description: &OpenApi) -> Value {
+    let mut json = serde_json::to_value(description).unwrap_or_default();
+    for (schema, key, value) in [
+        ("JoinRequest/properties/addrs/items", "pattern", json!(ADDR)),
+        ("JoinRequest/properties/addrs", "minItems", json!(1)),
+        ("TagsRequest/properties/set/propertyNames", "pattern", json!("^[^=\\x00-\\x1f\\x7f-\\x9f]+$")),
+        ("TagsRequest/properties/set/additionalProperties", "pattern", json!("^[^\\x00-\\x1f\\x7f-\\x9f]*$")),
+    ] {
+        if let Some(schema) = json.pointer_mut(&format!("/components/schemas/{schema}")) {
+            schema[key] = value;
+        }
+    }
+    json
 }
 
 /// The paths that take a POST.

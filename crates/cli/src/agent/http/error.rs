@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// The error answer of a request.
@@ -113,8 +115,7 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequest<
     type Rejection = ApiError;
 
     async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, ApiError> {
-        use axum::extract::rejection::JsonRejection;
-        let read = tokio::time::timeout(BODY_TIMEOUT, Json::<T>::from_request(request, state));
+        let read = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, state));
         match read.await {
             Err(_) => Err(ApiError::new(
                 StatusCode::REQUEST_TIMEOUT,
@@ -122,19 +123,67 @@ impl<S: Send + Sync, T: serde::de::DeserializeOwned> axum::extract::FromRequest<
                 "the body did not come in time",
                 "send it without pauses, or less of it",
             )),
-            Ok(Ok(Json(value))) => Ok(Self(value)),
+            Ok(Ok(bytes)) => parse(&bytes).map(Self),
             Ok(Err(rejection)) => {
-                let (code, hint) = match &rejection {
-                    JsonRejection::BytesRejection(_) => {
-                        ("body_too_large", "send less, or raise http.body_bytes_max")
-                    }
-                    _ => ("bad_body", "GET /v1/openapi.json describes what this route takes"),
-                };
-                Err(ApiError::new(rejection.status(), code, rejection.body_text(), hint))
+                let hint = "send less, or raise http.body_bytes_max";
+                Err(ApiError::new(rejection.status(), "body_too_large", rejection.body_text(), hint))
             }
         }
     }
 }
+
+/// Reads a body. Every body is an object; serde would also take its fields from an array, in their order.
+fn parse<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    let bad = |status, text: String| {
+        ApiError::new(status, "bad_body", text, "GET /v1/openapi.json describes what this route takes")
+    };
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(bad(StatusCode::UNPROCESSABLE_ENTITY, "the body is an array, not an object".into()));
+    }
+    match Json::<T>::from_bytes(bytes) {
+        Ok(Json(value)) => Ok(value),
+        Err(rejection) => {
+            let whole = whole_numbers(bytes).and_then(|value| serde_json::from_value(value).ok());
+            whole.ok_or_else(|| bad(rejection.status(), rejection.body_text()))
+        }
+    }
+}
+
+/// The same JSON with `5` for `5.0`: JSON Schema counts that among the integers, serde does not.
+fn whole_numbers(bytes: &[u8]) -> Option<Value> {
+    fn mend(value: &mut Value) {
+        match value {
+            Value::Number(number) => {
+                let whole =
+                    number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..WHOLE_MAX).contains(float));
+                if let Some(whole) = whole.filter(|_| number.is_f64()) {
+                    *value = (whole as u64).into();
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(mend),
+            Value::Object(fields) => fields.values_mut().for_each(mend),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::from_slice(bytes).ok()?;
+    mend(&mut value);
+    Some(value)
+}
+
+/// Below it every whole number is a float.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Reads a number. The description has them as 64-bit integers with a sign, as many clients do.
+pub(super) fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(deserializer)?;
+    i64::try_from(number).map_err(|_| serde::de::Error::custom("the number is over 2^63 - 1"))?;
+    Ok(number)
+}
+
+/// An empty body.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
 
 /// The arguments behind the `?` of a path; those that cannot be read are refused in the form of all errors.
 pub(crate) struct QueryArgs<T>(pub(crate) T);

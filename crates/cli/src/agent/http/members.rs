@@ -114,8 +114,7 @@ struct JoinAnswer {
 /// Join a group through any of its nodes, and wait for an answer.
 #[utoipa::path(post, path = "/v1/join", request_body = JoinRequest, responses(
     (status = 200, description = "At least one of them answered.", body = JoinAnswer),
-    (status = 400, description = "There is nothing to join.", body = ErrorBody),
-    (status = 409, description = "A node of another ring answered.", body = ErrorBody),
+    (status = 409, description = "There is nothing to join, or a node of another ring answered.", body = ErrorBody),
     (status = 504, description = "None of them answered in time.", body = ErrorBody),
 ))]
 async fn join(
@@ -127,7 +126,7 @@ async fn join(
         swim::Reply::Joining { addrs } => addrs,
         swim::Reply::NoAddress => {
             return Err(ApiError::new(
-                StatusCode::BAD_REQUEST,
+                StatusCode::CONFLICT,
                 "nothing_to_join",
                 "there is no address to join: they are this agent's own, or already being joined",
                 "name the address of another node, with the port of its members service",

@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::{ApiError, ErrorBody, JsonBody, QueryArgs};
+use super::error::{ApiError, ErrorBody, JsonBody, Nothing, QueryArgs, number};
 use super::{Api, members};
 use crate::agent::services;
 
@@ -114,8 +114,10 @@ async fn status(State(api): State<Api>) -> Result<Json<MeshStatus>, ApiError> {
 #[serde(deny_unknown_fields)]
 struct LetterRequest {
     /// An address in the mesh, or a name of the address book.
+    #[schema(min_length = 1)]
     to: String,
     /// The bytes, as base64.
+    #[schema(pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$")]
     data_base64: String,
     /// Whether the recipient of a plain message is to confirm it. A letter is always confirmed.
     #[serde(default)]
@@ -125,6 +127,7 @@ struct LetterRequest {
     letter: bool,
     /// The lifetime in seconds, from a minute to 365 days; `mesh.expiry` if not given.
     #[serde(default)]
+    #[schema(minimum = 60, maximum = 31_536_000)]
     lifetime_seconds: Option<u64>,
 }
 
@@ -181,7 +184,7 @@ async fn send(
 #[serde(deny_unknown_fields)]
 struct FromQuery {
     /// The least number; at most 1024 lines are shown at once.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     from: u64,
 }
 
@@ -434,7 +437,7 @@ async fn remove(
 ///
 /// The first eight digits or more are enough if nothing else begins with them.
 #[utoipa::path(get, path = "/v1/mesh/blocks/{hash}",
-    params(("hash" = String, Path, description = "64 hexadecimal digits.")),
+    params(("hash" = String, Path, pattern = "^[0-9a-fA-F]{8,64}$", description = "64 hexadecimal digits, or the first 8 or more.")),
     responses(
         (status = 200, description = "The bytes.", body = String, content_type = "application/octet-stream"),
         (status = 400, description = "That is no hash.", body = ErrorBody),
@@ -455,12 +458,7 @@ async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Respo
     }
 }
 
-/// An empty body.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct CollectRequest {}
-
-/// The deleted blocks.
+/// What was thrown away.
 #[derive(Serialize, ToSchema)]
 struct CollectAnswer {
     /// The number of blocks.
@@ -469,14 +467,14 @@ struct CollectAnswer {
     bytes: u64,
 }
 
-/// Delete every block that no inbox line, queue entry or file refers to.
-#[utoipa::path(post, path = "/v1/mesh/gc", request_body = CollectRequest, responses(
+/// Throw away every block that nobody waits for.
+#[utoipa::path(post, path = "/v1/mesh/gc", request_body = Nothing, responses(
     (status = 200, description = "They are gone.", body = CollectAnswer),
     (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
 ))]
 async fn collect(
     State(api): State<Api>,
-    JsonBody(CollectRequest {}): JsonBody<CollectRequest>,
+    JsonBody(Nothing {}): JsonBody<Nothing>,
 ) -> Result<Json<CollectAnswer>, ApiError> {
     match ask(&api, w3w::Command::Collect).await? {
         w3w::Reply::Collected { blocks, bytes } => Ok(Json(CollectAnswer { blocks, bytes })),
@@ -520,7 +518,7 @@ async fn resolve(api: &Api, text: &str) -> Result<Nid, ApiError> {
             "give the 64 digits that `annulus mesh status` shows there, or name them with `annulus mesh book set`",
         ),
     };
-    Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_address", message, hint))
+    Err(ApiError::new(StatusCode::NOT_FOUND, "bad_address", message, hint))
 }
 
 /// The one block or file whose hash begins with these digits.

@@ -100,7 +100,8 @@ async fn turn(api: &Api) -> Result<OwnedSemaphorePermit, ApiError> {
 struct SendRequest {
     /// The key: 32 hexadecimal digits, or any text, which is hashed.
     key: String,
-    /// The payload in base64.
+    /// What, in base64.
+    #[schema(pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$")]
     payload_base64: String,
     /// For which application; the one without a name if not given.
     #[serde(default)]
@@ -219,6 +220,7 @@ struct AnswerRequest {
     /// The id of the message that asked.
     id: String,
     /// The answer, in base64.
+    #[schema(pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$")]
     payload_base64: String,
 }
 

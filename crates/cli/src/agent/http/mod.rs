@@ -39,7 +39,7 @@ pub(crate) use error::{ApiError, JsonBody, PathArg, no_such_route, wrong_method}
 pub(crate) use guard::{Guard, check};
 pub(crate) use info::{EndpointInfo, ServiceInfo};
 pub(crate) use messages::LONG_BODIES_MAX;
-pub(crate) use names::RecentNames;
+pub(crate) use names::{Named, RecentNames};
 pub(crate) use server::serve;
 
 /// The port of the API if none is configured.
@@ -142,9 +142,10 @@ pub(crate) fn app(api: Api) -> Router {
     let body_bytes_max = api.body_bytes_max;
     let (router, mut description) = routes(api.message_bytes_max).split_for_parts();
     description::complete(&mut description);
+    let detailed = description::detailed(&description);
     let guard = Guard::new(api.token.as_deref()).with_posts(description::posts(&description));
     router
-        .route("/v1/openapi.json", get(async move || Json(description)))
+        .route("/v1/openapi.json", get(async move || Json(detailed)))
         .merge(page::routes())
         .fallback(error::no_such_route)
         .method_not_allowed_fallback(error::wrong_method)

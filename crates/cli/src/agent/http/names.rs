@@ -9,11 +9,17 @@ use annulus::core::node::{Command, PartCommand, Reply};
 use annulus::core::swim::{self, Tags};
 use annulus::core::{Id, w3w};
 
+use serde::Serialize;
+use serde_json::Value;
+
 use super::Api;
 use crate::agent::services;
 
 /// The age up to which cached names are used in answers.
 const RECENT: Duration = Duration::from_secs(1);
+
+/// The most names that are read anew for one event.
+const READ_MAX: usize = 256;
 
 /// The names that were read last, for answers that come often.
 #[derive(Debug, Default)]
@@ -71,6 +77,20 @@ impl Names {
         names
     }
 
+    /// The names of the nodes whose ids or NIDs are in this value, however deep, by what stands there.
+    fn within(&self, value: &Value, named: &mut BTreeMap<String, String>) {
+        match value {
+            // The id of a node is the first half of its NID.
+            Value::String(text) if matches!(text.len(), 32 | 64) => {
+                let id = text.get(..32).and_then(|id| id.parse().ok());
+                named.extend(id.and_then(|id| self.of(id)).map(|name| (text.clone(), name)));
+            }
+            Value::Array(values) => values.iter().for_each(|value| self.within(value, named)),
+            Value::Object(fields) => fields.values().for_each(|value| self.within(value, named)),
+            _ => {}
+        }
+    }
+
     /// The name of a node.
     pub(crate) fn of(&self, id: Id) -> Option<String> {
         self.by_id.get(&id).cloned()
@@ -86,6 +106,29 @@ impl Names {
         if known != name {
             known.clear();
         }
+    }
+}
+
+/// An event, and the names of the nodes that it has ids of.
+#[derive(Serialize)]
+pub(crate) struct Named<'a, E> {
+    #[serde(flatten)]
+    event: &'a E,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<String, String>,
+}
+
+impl<'a, E: Serialize> Named<'a, E> {
+    /// Finds the names. Those of a second ago do, but for a member that nobody knew then. A large group has many such at
+    /// once, and to read all names for each would take long: there the first events of a member have no name.
+    pub(crate) async fn new(api: &Api, event: &'a E, is_of_member: bool) -> Self {
+        let value = serde_json::to_value(event).unwrap_or_default();
+        let (recent, mut names) = (Names::recent(api).await, BTreeMap::new());
+        recent.within(&value, &mut names);
+        if names.is_empty() && is_of_member && recent.by_id.len() < READ_MAX {
+            Names::read(api).await.within(&value, &mut names);
+        }
+        Self { event, names }
     }
 }
 

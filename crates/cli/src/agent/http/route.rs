@@ -298,7 +298,11 @@ fn failed(reason: Failure) -> ApiError {
         Failure::NoSuchNode => ("no node has that id", "see `annulus members`"),
         Failure::Busy => ("a node on the way had no room for the message", "wait and try again"),
     };
-    ApiError::new(StatusCode::BAD_GATEWAY, "not_delivered", message, hint)
+    let status = match reason {
+        Failure::NoApplication | Failure::NoSuchNode => StatusCode::NOT_FOUND,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    ApiError::new(status, "not_delivered", message, hint)
 }
 
 fn unexpected(what: &str) -> ApiError {

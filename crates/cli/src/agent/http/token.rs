@@ -100,11 +100,13 @@ struct TokenShown {
 #[serde(deny_unknown_fields)]
 struct SetRequest {
     /// Its name.
+    #[schema(min_length = 1, max_length = 128)]
     key: String,
     /// Any JSON; null unsets it.
     #[schema(value_type = Object)]
     value: Raw,
-    /// The longest wait for the token, from 1 to 86400000; 30000 if not given.
+    /// How long to wait for the token, from 1 to 86400000; 30000 if not given.
+    #[schema(minimum = 1, maximum = 86_400_000)]
     wait_ms: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::error::{ApiError, ErrorBody, JsonBody};
+use super::error::{ApiError, ErrorBody, JsonBody, number};
 use super::token::{self, ask, bounded, held, next_key, status};
 
 /// The greatest time between two signs of life in a turn. They show the client that its agent is not paused, and the
@@ -165,6 +165,7 @@ async fn over(wait: Option<Duration>) -> Duration {
 #[serde(deny_unknown_fields)]
 struct KeepRequest {
     /// As the hold was answered.
+    #[serde(deserialize_with = "number")]
     hold: u64,
 }
 

@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::error::{ApiError, ErrorBody, JsonBody, PathArg};
+use super::error::{ApiError, ErrorBody, JsonBody, Nothing, PathArg};
 use crate::agent::services;
 
 /// The longest name.
@@ -42,7 +42,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 #[serde(deny_unknown_fields)]
 struct LockRequest {
     /// The name, up to 1024 bytes.
-    #[schema(max_length = 256)]
+    #[schema(max_length = 1024)]
     name: String,
     /// 32 hexadecimal digits that the client draws; a repeat with the same is the same wish.
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
@@ -177,7 +177,7 @@ fn answer_of(grant: &Grant, status: &Status) -> TurnAnswer {
 #[serde(deny_unknown_fields)]
 struct ResumeRequest {
     /// The name.
-    #[schema(max_length = 256)]
+    #[schema(max_length = 1024)]
     name: String,
     /// As the client drew it.
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
@@ -207,9 +207,6 @@ async fn resume(
     JsonBody(request): JsonBody<ResumeRequest>,
 ) -> Result<Json<TurnAnswer>, ApiError> {
     let status = status(&api).await?;
-    if status.boot_id.as_deref() != Some(request.boot_id.as_str()) {
-        return Err(gone(LostReason::Unknown));
-    }
     let resume = Resume {
         name: checked_name(request.name)?,
         turn: turn_id(&request.turn)?,
@@ -218,6 +215,9 @@ async fn resume(
         deadline_micros: request.deadline_micros,
         limit_micros: bounded("limit_ms", request.limit_ms, 1)?.as_micros() as u64,
     };
+    if status.boot_id.as_deref() != Some(request.boot_id.as_str()) {
+        return Err(gone(LostReason::Unknown));
+    }
     granted(&api, ask(&api, turns::Command::Resume(resume)).await?).await
 }
 
@@ -244,15 +244,19 @@ fn left(reply: &turns::Reply) -> Result<Json<LeftAnswer>, ApiError> {
     }
 }
 
-/// Keep a turn; count the time that is left from the sending of this request.
-#[utoipa::path(post, path = "/v1/turns/{turn}/keep",
+/// Keep a turn; count what is left from when this request was sent.
+#[utoipa::path(post, path = "/v1/turns/{turn}/keep", request_body = Nothing,
     params(("turn" = String, Path, pattern = "^[0-9a-fA-F]{32}$", description = "32 hexadecimal digits.")), responses(
     (status = 200, description = "It goes on.", body = LeftAnswer),
     (status = 400, description = "That is no turn.", body = ErrorBody),
     (status = 404, description = "This agent has no voters.", body = ErrorBody),
     (status = 410, description = "It is over, and why.", body = ErrorBody),
 ))]
-async fn keep(State(api): State<Api>, PathArg(turn): PathArg) -> Result<Json<LeftAnswer>, ApiError> {
+async fn keep(
+    State(api): State<Api>,
+    PathArg(turn): PathArg,
+    JsonBody(Nothing {}): JsonBody<Nothing>,
+) -> Result<Json<LeftAnswer>, ApiError> {
     left(&ask(&api, turns::Command::Keep(turn_id(&turn)?)).await?)
 }
 
@@ -353,12 +357,15 @@ async fn voters(State(api): State<Api>) -> Result<Json<Box<Status>>, ApiError> {
 }
 
 /// Make this voter forget its disk: it rests, reads the others, and votes again (TU-22).
-#[utoipa::path(post, path = "/v1/voters/renew", responses(
+#[utoipa::path(post, path = "/v1/voters/renew", request_body = Nothing, responses(
     (status = 200, description = "It rests and reads the others.", body = TurnsDone),
     (status = 404, description = "This agent has no voters.", body = ErrorBody),
     (status = 409, description = "This agent is no voter.", body = ErrorBody),
 ))]
-async fn renew(State(api): State<Api>) -> Result<Json<TurnsDone>, ApiError> {
+async fn renew(
+    State(api): State<Api>,
+    JsonBody(Nothing {}): JsonBody<Nothing>,
+) -> Result<Json<TurnsDone>, ApiError> {
     operated(&ask(&api, turns::Command::Renew).await?)
 }
 
@@ -373,9 +380,8 @@ struct RefoundRequest {
 /// Found a new group of voters, although the old one may live (TU-28).
 #[utoipa::path(post, path = "/v1/voters/refound", request_body = RefoundRequest, responses(
     (status = 200, description = "The group is founded as soon as all listed voters have accepted.", body = TurnsDone),
-    (status = 400, description = "The operator does not say that all commands have ended.", body = ErrorBody),
     (status = 404, description = "This agent has no voters.", body = ErrorBody),
-    (status = 409, description = "This agent is no voter.", body = ErrorBody),
+    (status = 409, description = "The operator does not say that all commands have ended, or this agent is no voter.", body = ErrorBody),
 ))]
 async fn refound(
     State(api): State<Api>,
@@ -383,7 +389,7 @@ async fn refound(
 ) -> Result<Json<TurnsDone>, ApiError> {
     if !request.ended_everywhere {
         return Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
+            StatusCode::CONFLICT,
             "not_ended",
             "a new group does not know the turns of the old one",
             "end all commands under turns on all machines, then say ended_everywhere",

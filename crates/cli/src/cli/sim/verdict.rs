@@ -51,7 +51,7 @@ pub(super) fn run_telling<S: Scenario>(
         tell_books(&books.entries(), json)?;
     }
     let Some(worst) = failures.first() else {
-        return complain(&books.complaints(scenario.name(), EXCUSES));
+        return complain(&books.complaints(scenario.name(), annulus_sim::EXCUSES));
     };
     let kept = common.keep.as_ref().map_or(Ok(()), |file| keep(file, &failures));
     let mut out = stderr().lock();
@@ -68,10 +68,7 @@ pub(super) fn run_telling<S: Scenario>(
     Ok(ExitCode::FAILURE)
 }
 
-/// The greatest share of runs for each excuse.
-const EXCUSES: &str = include_str!("../../../../sim/excuses.txt");
-
-/// Prints violations of all runs together, which no single run shows.
+/// What no single run was guilty of, but all of them together are.
 fn complain(complaints: &[String]) -> anyhow::Result<ExitCode> {
     let mut out = stderr().lock();
     for complaint in complaints {

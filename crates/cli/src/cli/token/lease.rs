@@ -70,7 +70,7 @@ impl Claim for Lease {
     fn keep(&self) -> anyhow::Result<Kept> {
         let asked = since_boot();
         let path = format!("/v1/turns/{}/keep", self.id);
-        kept(asked, &self.client.post_within(&path, "", keeping::validity(self.lease()))?)
+        kept(asked, &self.client.post_within(&path, "{}", keeping::validity(self.lease()))?)
     }
 
     /// Presents the turn to an agent that was restarted.

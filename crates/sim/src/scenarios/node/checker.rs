@@ -5,13 +5,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use annulus_core::node::{Command, Event, Node, Part, PartCommand, PartEvent, Reply};
+use annulus_core::node::{Command, Event, Node, Part, PartCommand, PartEvent, Reply, Token};
 use annulus_core::pastry::{self, AppName, MessageId, Outcome, Verdict as Settled};
 use annulus_core::swim::{self, Swim};
 use annulus_core::{Id, RequestId, Rng, jitterbug, turns, w3w};
 
 use super::exclusive;
-use super::{DEAD_FORGOTTEN, DISK_LOST, FIRST_SECOND, MESH, ROUTE, VOTERS, WHOLE, id_of, mesh, route};
+use super::{
+    DEAD_FORGOTTEN, DISK_LOST, FIRST_SECOND, MESH, ONE_TOKEN, ROUTE, VOTERS, WHOLE, id_of, mesh, route,
+};
 use crate::disk::DiskFate;
 use crate::host::{HostId, HostState};
 use crate::ledger::Ledger;
@@ -162,6 +164,7 @@ pub struct NodeChecker {
     received: BTreeSet<w3w::Key>,
     calm_at: Option<Duration>,
     forgotten: bool,
+    whole: bool,
 }
 
 impl NodeChecker {
@@ -183,6 +186,7 @@ impl NodeChecker {
             received: BTreeSet::new(),
             calm_at: None,
             forgotten: false,
+            whole: false,
         }
     }
 
@@ -257,6 +261,30 @@ impl NodeChecker {
         self.fences[host.index()] = fence;
         Ok(())
     }
+}
+
+/// Every node is in the ring of one token. The list of a ring only grows: the dead may be in it.
+fn one_token(sim: &Sim<Node>) -> Result<(), String> {
+    let (mut first, living) = (None, sim.hosts().filter(|host| !sim.is_dead(*host)).count());
+    for (host, token) in sim.machines().filter_map(|(host, node)| Some((host, token(node)?))) {
+        let (id, list) = (token.token_id(), token.list());
+        if list.len() < living {
+            return Err(format!("{host} has {} of {living} nodes in its ring", list.len()));
+        }
+        let seen = (id, list.hash());
+        let (of, expected) = *first.get_or_insert((host, seen));
+        if seen != expected {
+            return Err(format!("{host} is in the ring of another token than {of}: {seen:?}, {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn token(node: &Node) -> Option<&Token> {
+    node.parts().iter().find_map(|(_, part)| match part {
+        Part::Token(token) => Some(&**token),
+        _ => None,
+    })
 }
 
 /// How a node lists another, or itself.
@@ -349,7 +377,12 @@ impl Checker<Node> for NodeChecker {
             self.ledger.took(&DEAD_FORGOTTEN, since).map_err(|late| late.text)?;
         }
         Self::missing(sim)?;
-        self.ledger.took(&WHOLE, since).map_err(|late| late.text)
+        if !self.whole {
+            self.whole = true;
+            self.ledger.took(&WHOLE, since).map_err(|late| late.text)?;
+        }
+        one_token(sim)?;
+        self.ledger.took(&ONE_TOKEN, since).map_err(|late| late.text)
     }
 
     fn ledger(&self) -> Option<&Ledger> {

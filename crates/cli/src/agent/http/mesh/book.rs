@@ -68,6 +68,7 @@ struct NameRequest {
     /// The name.
     name: String,
     /// The address in the mesh, 64 hexadecimal digits.
+    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
     nid: String,
     /// Whether the node knows letters.
     #[serde(default)]

@@ -36,7 +36,8 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct OfferRequest {
-    /// A NID, or the name of a member that announces its NID.
+    /// An address in the mesh, or the name of a member that tells its address.
+    #[schema(min_length = 1)]
     to: String,
     /// The name that the recipient sees.
     name: String,
@@ -173,6 +174,7 @@ async fn file(
 #[serde(deny_unknown_fields)]
 struct DropRequest {
     /// Its hash, or the first eight digits or more.
+    #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     file: String,
 }
 

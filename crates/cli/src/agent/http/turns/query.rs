@@ -29,7 +29,7 @@ const QUESTIONS: u32 = 2;
 #[serde(deny_unknown_fields)]
 pub(super) struct QueryRequest {
     /// The name.
-    #[schema(max_length = 256)]
+    #[schema(max_length = 1024)]
     name: String,
 }
 
