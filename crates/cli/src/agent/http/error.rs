@@ -43,9 +43,9 @@ impl ApiError {
         self.code == code
     }
 
-    /// The problem, for people.
-    pub(crate) fn message(&self) -> &str {
-        &self.message
+    /// The problem and its cure, for people.
+    pub(crate) fn sentence(&self) -> String {
+        format!("{}; {}", self.message, self.hint)
     }
 
     /// As it stands in the body of a response.
