@@ -136,7 +136,7 @@ export class Ring {
       group.setAttribute('aria-pressed', node.id === selected);
       group.setAttribute('tabindex', node.id === selected ? 0 : -1);
       const word = WORDS[state] || 'alive';
-      const mail = waiting > 0 ? `, ${waiting} messages wait here` : '';
+      const mail = waiting > 0 ? `, ${waiting} ${waiting === 1 ? 'message waits' : 'messages wait'} here` : '';
       group.setAttribute('aria-label', `${node.name}, ${word}${mail}`);
       shown.name.textContent = node.name;
       shown.state.textContent = WORDS[state];

@@ -183,7 +183,7 @@ export class Services {
     };
     const key = [mesh.links?.length, waiting, mail, model.nodes.map((node) => node.name)];
     show(body('mesh'), key, () => [
-      h('div', { class: 'figures' }, figure(mesh.links?.length ?? 0, 'links'), figure(waiting, 'messages wait')),
+      h('div', { class: 'figures' }, figure(mesh.links?.length ?? 0, 'links'), figure(waiting, model.kind === 'demo' ? 'copies wait' : 'messages wait')),
       h('ul', { class: 'rows' }, mail.map((item) => h('li', {},
         h('span', { class: 'what' }, `${model.name(item.from)} → ${model.name(item.to)}`),
         h('span', { class: 'how' }, line(item))))),
