@@ -95,6 +95,11 @@ fn nothing_is_cut_off_at_any_width() {
              return boxes.flatMap(([name, a], index) => boxes.slice(index + 1).filter(([, b]) => a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom).map(([other]) => `${name} ${other}`)); })()",
         );
         assert_eq!(overlaps, json!([]), "no name covers another at {width} px");
+        let alone = browser.eval(
+            "(() => { const tops = [...document.querySelectorAll('.service')].map((panel) => panel.offsetTop); \
+             return tops.filter((top) => tops.filter((other) => other === top).length === 1).length; })()",
+        );
+        assert_eq!(alone, if width == 400 { 4 } else { 0 }, "no service is alone in a row at {width} px");
     }
 }
 

@@ -283,11 +283,22 @@ fn a_script_is_done_and_the_end_tells_how_the_nodes_are() {
         text.contains(&format!("the page: http://{http}")) && text.contains("3 of 3 nodes were up"),
         "{text}"
     );
-    std::fs::write(&script, "at 10 ms kill mauve\n").unwrap();
-    let output = run(&["demo", "--nodes", "3", "--seconds", "2", "--http", &http, "--script", path]);
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("line 1 of the script") && text.contains("no node \"mauve\""), "{text}");
+    // A name that no node has is found before anything is done, a step that cannot be done when its time comes.
+    for (line, exit, parts) in [
+        ("at 1 h", 2, ["line 1", "write it as"]),
+        (
+            "at 9000 s kill mauve",
+            2,
+            ["line 1 of the script: the demo has no node \"mauve\"", "name one of red"],
+        ),
+        ("at 10 ms revive red", 1, ["line 1 of the script: red runs already", "kill it first"]),
+    ] {
+        std::fs::write(&script, line).unwrap();
+        let output = run(&["demo", "--nodes", "3", "--seconds", "2", "--http", &http, "--script", path]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(exit), "{text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
 }
 
 #[test]

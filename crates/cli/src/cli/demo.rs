@@ -42,7 +42,7 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(3..=50))]
     nodes: u8,
     /// The address of the page, on loopback.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7373")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7373")]
     http: SocketAddr,
     /// End after this many seconds.
     #[arg(long)]
@@ -76,6 +76,7 @@ impl Demo {
         let listener = agent::listen(self.http).await?;
         let page = format!("http://{}", listener.local_addr()?);
         let cluster = Cluster::start(self.nodes.into(), listener.local_addr()?).await?;
+        script.check(&cluster)?;
         let (leave, leaving) = watch::channel(false);
         let server = http::serve(listener, demo::app(Arc::clone(&cluster), leaving.clone()), leaving.clone());
         let server = tokio::spawn(server);

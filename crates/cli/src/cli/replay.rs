@@ -26,7 +26,7 @@ pub(crate) struct Replay {
     /// The trace that `annulus sim … --trace FILE` or `--trace-json FILE` wrote.
     file: PathBuf,
     /// The address of the page, on loopback.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7373")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7373")]
     http: SocketAddr,
 }
 

@@ -1,5 +1,6 @@
 //! The nodes of the demo and everything that can be done to them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -34,6 +35,8 @@ pub(crate) struct Cluster {
     side: Mutex<Vec<String>>,
     /// Nodes that wait for their turn.
     pub(super) waiting: Mutex<Vec<String>>,
+    /// Ring ids by the host ids of token: of the nodes that run, and of those that are gone but in the generation graph.
+    pub(super) token_hosts: Mutex<BTreeMap<u32, String>>,
     /// The node that has its turn.
     pub(super) turn: watch::Sender<Option<String>>,
     pub(super) journal: Arc<Journal>,
@@ -60,6 +63,7 @@ impl Cluster {
             members,
             side: Mutex::default(),
             waiting: Mutex::default(),
+            token_hosts: Mutex::default(),
             turn: watch::Sender::default(),
             journal: Arc::new(Journal::new("demo".into(), started_micros, EVENTS_KEPT)),
             digest: Mutex::new(Digest::new(names)),

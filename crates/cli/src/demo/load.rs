@@ -196,7 +196,8 @@ async fn one_turn(cluster: Arc<Cluster>, number: usize) {
     let Some(api) = member.awake() else { return };
     {
         let mut waiting = lock(&cluster.waiting);
-        if waiting.len() >= WAITING_MAX || waiting.contains(&member.id) {
+        let has_turn = cluster.turn.borrow().as_ref() == Some(&member.id);
+        if waiting.len() >= WAITING_MAX || waiting.contains(&member.id) || has_turn {
             return;
         }
         waiting.push(member.id.clone());

@@ -13,7 +13,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize as _};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::canvas::{Canvas, Circle, Points};
+use ratatui::widgets::canvas::{Canvas, Circle};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -150,7 +150,7 @@ async fn act(cluster: Arc<Cluster>, key: char, name: String, messages: u64) {
         _ => Ok(()),
     };
     if let Err(error) = done {
-        cluster.note(error.message().to_owned());
+        cluster.note(error.sentence());
     }
 }
 
@@ -224,7 +224,13 @@ fn draw_ring(frame: &mut Frame<'_>, area: Rect, sections: &Sections, selected: u
     let is_cut = sections.get("view").is_some_and(|view| view["is_cut"] == true);
     let note = if is_cut { "  ·  the network is cut" } else { "" };
     let title = format!(" annulus demo: {page}{note} ");
-    let (width, column) = (AROUND * 1.3, 2.0 * AROUND * 1.3 / f64::from(area.width.max(3) - 2));
+    let width = AROUND * 1.3;
+    let (columns, rows) = (f64::from(area.width.max(4) - 2), f64::from(area.height.max(4) - 2));
+    let column = 2.0 * width / columns;
+    // Dots fill all cells, but the place of a text is counted in one cell less: stretched, both are in the same cell.
+    let cell_of = |(x, y): (f64, f64)| {
+        ((x + width) * columns / (columns - 1.0) - width, AROUND - (AROUND - y) * rows / (rows - 1.0))
+    };
     let canvas = Canvas::default()
         .block(Block::bordered().title(title))
         .marker(Marker::Braille)
@@ -237,14 +243,13 @@ fn draw_ring(frame: &mut Frame<'_>, area: Rect, sections: &Sections, selected: u
                 let (word, color) = look_of(node);
                 let holds = holders.contains(&&node["id"]);
                 if holds {
-                    let token = [place(node, RADIUS - 14.0)];
-                    context.draw(&Points { coords: &token, color: Color::LightYellow });
-                    context.print(token[0].0, token[0].1, Span::from("◆").fg(Color::LightYellow));
+                    let (x, y) = cell_of(place(node, RADIUS - 14.0));
+                    context.print(x, y, Span::from("◆").fg(Color::LightYellow));
                 }
-                let (x, y) = place(node, RADIUS);
+                let (x, y) = cell_of(place(node, RADIUS));
                 context.print(x, y, Span::from(if word == "alive" { "●" } else { "✕" }).fg(color));
                 let name = node["name"].as_str().unwrap_or_default();
-                let (x, y) = place(node, RADIUS + 12.0);
+                let (x, y) = cell_of(place(node, RADIUS + 12.0));
                 let style = if index == selected {
                     Style::new().add_modifier(Modifier::REVERSED)
                 } else {

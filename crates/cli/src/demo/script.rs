@@ -67,19 +67,44 @@ impl Script {
         Ok(Self { steps })
     }
 
+    /// Finds a name that no node of the demo has, before anything is done.
+    pub(crate) fn check(&self, cluster: &Cluster) -> Result<(), UsageError> {
+        for step in &self.steps {
+            for name in step.act.names() {
+                cluster.member(name).map_err(|error| {
+                    UsageError(format!("line {} of the script: {}", step.line, error.sentence()))
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Does everything at its time; the error of the first step that failed, with its line.
     pub(crate) async fn run(self, cluster: Arc<Cluster>) -> Result<(), String> {
         let begin = tokio::time::Instant::now();
         let mut first = Ok(());
         for step in self.steps {
             tokio::time::sleep_until(begin + step.at).await;
-            if let Err(error) = act(&cluster, step.act).await
-                && first.is_ok()
-            {
-                first = Err(format!("line {} of the script: {}", step.line, error.message()));
+            if let Err(error) = act(&cluster, step.act).await {
+                let problem = format!("line {} of the script: {}", step.line, error.sentence());
+                cluster.note(problem.clone());
+                first = first.and(Err(problem));
             }
         }
         first
+    }
+}
+
+impl Act {
+    /// The nodes that it names.
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Kill(name) | Self::Revive(name) | Self::Suspend(name) | Self::Resume(name) => vec![name],
+            Self::Cut(names) => names.iter().map(String::as_str).collect(),
+            Self::Heal => Vec::new(),
+            Self::Send { from, .. } => vec![from],
+            Self::Mail { from, to, .. } => vec![from, to],
+        }
     }
 }
 

@@ -154,7 +154,7 @@ fn token(cluster: &Cluster, seen: &[Seen<'_>]) -> Value {
         let Some(look) = look else { continue };
         edges.extend(look.edges.iter().copied());
         let Some(status) = &look.token else { continue };
-        hosts.insert(status.host_id.number().to_string(), &member.id);
+        hosts.insert(status.host_id.number(), member.id.clone());
         loop_micros = loop_micros.max(status.loop_micros);
         availability = availability.max(status.availability);
         let entry = tokens.entry(format!("{:?}", status.token_id)).or_insert_with(|| {
@@ -169,9 +169,12 @@ fn token(cluster: &Cluster, seen: &[Seen<'_>]) -> Value {
         entry["fence"] = fence.into();
     }
     let edges: Vec<_> = edges.into_iter().collect();
+    let mut known = lock(&cluster.token_hosts);
+    known.retain(|host, _| edges.iter().any(|edge| edge.host == *host));
+    known.extend(hosts);
     json!({
         "tokens": tokens.into_values().collect::<Vec<_>>(),
-        "hosts": hosts,
+        "hosts": *known,
         "waiting": *lock(&cluster.waiting),
         "loop_ms": loop_micros.map(milliseconds),
         "availability": availability,

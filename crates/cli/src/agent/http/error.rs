@@ -45,9 +45,9 @@ impl ApiError {
         self.code == code
     }
 
-    /// The problem, for people.
-    pub(crate) fn message(&self) -> &str {
-        &self.message
+    /// The problem and its cure, for people.
+    pub(crate) fn sentence(&self) -> String {
+        format!("{}; {}", self.message, self.hint)
     }
 
     /// The body of the response.

@@ -47,9 +47,9 @@ class Chart {
 
 export class Charts {
   #model;
-  #rtt = new Chart('Round trip, median');
-  #detection = new Chart('From kill to suspected, to dead');
-  #traffic = new Chart('Sent per second, by all nodes');
+  #rtt = new Chart('Round trip');
+  #detection = new Chart('Detection');
+  #traffic = new Chart('Sent by all');
   #rtts = [];
   #rates = [];
   #detections = [];

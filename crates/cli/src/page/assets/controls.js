@@ -87,8 +87,8 @@ export class Controls {
     this.#box.append(
       h('div', { class: 'row' }, h('span', { id: 'control-name' }, ''),
         button('kill', 'Kill', 'k', () => this.act('kill')), button('revive', 'Revive', 'r', () => this.act('revive')),
-        button('suspend', 'Suspend', 's', () => this.act(this.#buttons.suspend.dataset.action)),
-        button('turn', 'Kill in its turn', 't', () => this.killInTurn())),
+        button('suspend', 'Suspend', 's', () => this.act(this.#buttons.suspend.dataset.action))),
+      h('div', { class: 'row' }, h('span', {}, 'token'), button('turn', 'Kill the next holder', 't', () => this.killInTurn())),
       h('div', { class: 'row' }, h('span', {}, 'network'),
         button('cut', 'Cut in two', 'c', () => this.cut()), button('heal', 'Heal', 'h', () => this.heal())),
       h('div', { class: 'row' }, h('span', {}, 'message to key'), this.#key, button('send', 'Send', 'm', () => this.send())),

@@ -2,8 +2,8 @@
 
 import { h, s } from './dom.js';
 
-const EDGES_SHOWN = 10;
-const STEP = 34;
+const EDGES_SHOWN = 6;
+const STEP = 28;
 const LANE = 26;
 
 /** The last splits and merges as a picture, and as text for who cannot see it. */
@@ -44,7 +44,7 @@ export function genealogy(model, token) {
       s('circle', { cx: x(index + 1), cy: y(b.row), r: 3.5 }),
     ];
   });
-  const host = (edge) => edge.by ?? model.name(token.hosts?.[String(edge.host)]);
+  const host = (edge) => edge.by ?? model.byId.get(token.hosts?.[String(edge.host)])?.name ?? 'a node';
   const text = edges.map((edge) => (edge.kind === 'merge' ? `${host(edge)} merged ${edge.from} into ${edge.to}` : `${host(edge)} restored ${edge.from} as ${edge.to}`));
   const label = text.slice(-3).join('; ');
   return [

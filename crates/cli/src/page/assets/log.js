@@ -1,6 +1,6 @@
 // The event log. What many nodes see is one line; filters by service and by text.
 
-import { at, clock, h } from './dom.js';
+import { at, clock, h, hops } from './dom.js';
 import { fault } from './fault.js';
 
 const LINES_MAX = 160;
@@ -8,10 +8,17 @@ const TOGETHER_MICROS = 15e6;
 
 const SERVICES = ['members', 'route', 'token', 'mesh', 'demo'];
 
+/** Filters with another name. Traffic is what the load of the demo does all the time: in the demo it is hidden at first. */
+const LABELS = { demo: 'actions' };
+const TRAFFIC = new Set(['message_routed', 'mail_sent', 'message_state_changed', 'message_confirmed', 'delivered']);
+
+/** The service that an event of the demo belongs to; the others are actions. */
+const DEMO = { message_routed: 'route', message_failed: 'route', mail_sent: 'mesh' };
+
 /** Events that come many times a second and are drawn elsewhere. */
 const SILENT = new Set([
   'token_taken', 'token_passed', 'turn_began', 'turn_ended', 'state_entered', 'known_nodes_changed', 'leaf_set_changed',
-  'message_forwarded', 'connection_broken', 'member_updated', 'started', 'token_released', 'restore_denied', 'event', 'loop_slow',
+  'message_forwarded', 'connection_broken', 'member_updated', 'started', 'token_released', 'restore_denied', 'event', 'loop_slow', 'renew_raised',
 ]);
 
 /** What an event says, its tone, and the subject by which equal ones are told together. */
@@ -35,21 +42,21 @@ function tell(line, model) {
     route: {
       joined: () => ['good', `${by} joined the ring of route`],
       join_failed: () => ['warn', `${by} could not join the ring, try ${line.tries}`],
-      delivered: () => ['', `a message from ${contact(line.origin)} arrived at ${by} after ${line.hops} hops`],
+      delivered: () => ['', `a message from ${contact(line.origin)} arrived at ${by} after ${hops(line.hops)}`],
       peer_failed: () => ['warn', `route goes around ${contact(line.contact)}`],
       peer_left: () => ['', `${contact(line.contact)} left the ring of route`],
     },
     token: {
       token_restored: () => ['warn', `${by} restored the token as ${line.token_id}`],
-      token_merged: () => ['good', line.branches_merged ? `${by} merged two tokens into ${line.received}` : `${by} took the token ${line.received}`],
+      token_merged: () => ['good', line.branches_merged ? `${by} merged two tokens into ${line.received}` : `the ring goes on with the token ${line.received}`],
       token_dropped: () => ['', `${by} gave the token up: ${line.reason}`],
       token_lost: () => ['bad', `${by} lost its turn: ${line.reason}`],
       pass_failed: () => ['warn', `${by} could not pass the token on`],
       node_added: () => ['', `${by} added a node to the ring of token`],
     },
     mesh: {
-      peer_connected: () => ['', `${by} is linked to ${nid(line.nid)}`],
-      peer_disconnected: () => ['', `${by} lost its link to ${nid(line.nid)}`],
+      peer_connected: () => ['', `the link to ${nid(line.nid)} is up`],
+      peer_disconnected: () => ['', `the link to ${nid(line.nid)} is lost`],
       message_received: () => ['good', `mail from ${nid(line.from)} arrived at ${by}`],
       message_state_changed: () => ['', `mail ${line.number} of ${by} is ${String(line.state).replaceAll('_', ' ')}`],
       message_confirmed: () => ['good', `${nid(line.by)} confirmed mail ${line.number} of ${by}`],
@@ -78,7 +85,7 @@ export class Log {
   #model;
   #list = at('lines');
   #lines = [];
-  #wanted = new Set(SERVICES);
+  #wanted = new Set([...SERVICES, 'traffic']);
   #text = '';
 
   constructor(model) {
@@ -92,13 +99,13 @@ export class Log {
   }
 
   #drawFilters() {
-    const boxes = SERVICES.map((service) => h('label', { id: `filter-${service}` }, h('input', {
+    const boxes = [...SERVICES, 'traffic'].map((name) => h('label', { id: `filter-${name}` }, h('input', {
       type: 'checkbox', checked: true, onchange: (event) => {
-        if (event.target.checked) this.#wanted.add(service);
-        else this.#wanted.delete(service);
+        if (event.target.checked) this.#wanted.add(name);
+        else this.#wanted.delete(name);
         this.#filter();
       },
-    }), service === 'demo' ? 'actions' : service));
+    }), LABELS[name] ?? name));
     const search = h('input', {
       type: 'search', placeholder: 'contains…', 'aria-label': 'Only events that contain', oninput: (event) => {
         this.#text = event.target.value.toLowerCase();
@@ -106,8 +113,12 @@ export class Log {
       },
     });
     at('filters').append(...boxes, search);
+    let kind = null;
     // An agent has no actions; those of a recorded run are its faults.
     this.#model.on('sections', () => {
+      if (kind === this.#model.kind) return;
+      kind = this.#model.kind;
+      if (kind === 'demo') at('filter-traffic').firstChild.click();
       const label = at('filter-demo');
       label.hidden = this.#model.kind === 'agent';
       label.lastChild.textContent = this.#model.kind === 'replay' ? 'faults' : 'actions';
@@ -115,7 +126,8 @@ export class Log {
   }
 
   #push(line) {
-    const service = line.protocol === 'turns' ? 'token' : line.protocol;
+    const protocol = line.protocol === 'turns' ? 'token' : line.protocol;
+    const service = (protocol === 'demo' && DEMO[line.event]) || protocol;
     if (SILENT.has(line.event) || !SERVICES.includes(service)) return;
     const isDelivery = service === 'route' && line.event === 'delivered';
     // The demo tells of its own messages with their whole path.
@@ -131,15 +143,21 @@ export class Log {
     const count = h('span', { class: 'of' });
     const time = this.#model.kind === 'replay' ? `${(line.at_micros / 1e6).toFixed(2)} s` : clock(line.at_micros);
     const element = h('li', { 'data-tone': tone }, h('time', {}, time), h('span', { class: 'of' }, service !== 'demo' ? service : this.#model.kind === 'replay' ? 'fault' : 'action'), h('span', { class: 'text' }, text, count));
-    const entry = { text, service, at: line.at_micros, nodes: new Set([line.node]), count, element };
+    const isTraffic = TRAFFIC.has(line.event);
+    const entry = { text, service, isTraffic, at: line.at_micros, nodes: new Set([line.node]), count, element };
     this.#lines.unshift(entry);
     element.hidden = !this.#isWanted(entry);
     this.#list.prepend(element);
-    for (const old of this.#lines.splice(LINES_MAX)) old.element.remove();
+    // Traffic must not push out what is rare.
+    const old = this.#lines.filter((other) => other.isTraffic === isTraffic)[LINES_MAX];
+    if (old) {
+      old.element.remove();
+      this.#lines.splice(this.#lines.indexOf(old), 1);
+    }
   }
 
-  #isWanted({ service, text }) {
-    return this.#wanted.has(service) && text.toLowerCase().includes(this.#text);
+  #isWanted({ service, text, isTraffic }) {
+    return this.#wanted.has(service) && (!isTraffic || this.#wanted.has('traffic')) && text.toLowerCase().includes(this.#text);
   }
 
   #filter() {

@@ -136,7 +136,7 @@ export class Ring {
       group.setAttribute('aria-pressed', node.id === selected);
       group.setAttribute('tabindex', node.id === selected ? 0 : -1);
       const word = WORDS[state] || 'alive';
-      const mail = waiting > 0 ? `, ${waiting} messages wait here` : '';
+      const mail = waiting > 0 ? `, ${waiting} ${waiting === 1 ? 'message waits' : 'messages wait'} here` : '';
       group.setAttribute('aria-label', `${node.name}, ${word}${mail}`);
       shown.name.textContent = node.name;
       shown.state.textContent = WORDS[state];
@@ -219,7 +219,8 @@ export class Ring {
       const key = place(part, R - 62);
       return [
         s('circle', { class: 'probe-key', r: 4, cx: key.x, cy: key.y }),
-        s('text', { class: 'probe-label', x: key.x, y: key.y + 18 }, `key ${probe.text}`),
+        // On the inner side: the lines to its owners go outwards.
+        s('text', { class: 'probe-label', x: key.x + (key.x < 0 ? 10 : -10), y: key.y + 4, 'text-anchor': key.x < 0 ? 'start' : 'end' }, `key ${probe.text}`),
         probe.owners.map(({ owner }) => {
           const end = place(turn(owner), R - 14);
           return s('line', { class: 'probe', x1: key.x, y1: key.y, x2: end.x, y2: end.y });

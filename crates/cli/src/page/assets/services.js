@@ -7,6 +7,7 @@ import { stateWord } from './inspector.js';
 const MAIL_SHOWN = 5;
 const MESSAGES_SHOWN = 4;
 const NODES_SHOWN = 8;
+const TOKEN_GONE_MS = 1200;
 
 const WHY = { no_peer: 'its sender has no peer', peers_full: 'the peers have no room', being_sent: 'being sent' };
 
@@ -44,6 +45,7 @@ export class Services {
   #routed = { delivered: 0, failed: 0 };
   #tokens = { restored: 0, merged: 0 };
   #turn = null;
+  #held = { count: 0, at: 0 };
 
   constructor(model) {
     this.#model = model;
@@ -82,6 +84,9 @@ export class Services {
       if (this.#model.kind === 'demo') return;
       const [from, to] = [line.origin?.id ?? line.origin, this.#model.byName.get(line.node)?.id];
       this.#messages.unshift({ from, text: `${String(line.key).slice(0, 8)}…`, path: from === to ? [to] : [from, to], hops: line.hops });
+    } else if (is('token', 'token_taken')) {
+      this.#held = { count: Math.max(1, this.#held.count), at: performance.now() };
+      return;
     } else if (is('token', 'token_restored')) {
       this.#tokens.restored += 1;
       return;
@@ -143,8 +148,8 @@ export class Services {
     const model = this.#model;
     const token = model.sections.token;
     if (!token) return;
-    const waiting = (token.waiting ?? []).map((id) => model.name(id));
-    const tokens = (token.tokens ?? []).filter((item) => item.holder || model.kind !== 'demo').length;
+    const waiting = (token.waiting ?? []).filter((id) => id !== this.#turn?.id).map((id) => model.name(id));
+    const tokens = this.#count(token);
     const key = [waiting, tokens, token.edges, this.#turn, this.#tokens, Math.round((token.loop_ms ?? 0) / 100)];
     show(body('token'), key, () => [
       h('div', { class: 'figures' },
@@ -155,6 +160,13 @@ export class Services {
       h('h3', { class: 'sub' }, 'Splits and merges'),
       genealogy(model, token),
     ]);
+  }
+
+  /** How many tokens there are. One that is between two nodes has no holder for a moment; only a longer gap is a loss. */
+  #count(token) {
+    const count = (token.tokens ?? []).filter((item) => item.holder || this.#model.kind !== 'demo').length;
+    if (count > 0 || performance.now() - this.#held.at > TOKEN_GONE_MS) this.#held = { count, at: performance.now() };
+    return this.#held.count;
   }
 
   #drawMesh() {
@@ -171,7 +183,7 @@ export class Services {
     };
     const key = [mesh.links?.length, waiting, mail, model.nodes.map((node) => node.name)];
     show(body('mesh'), key, () => [
-      h('div', { class: 'figures' }, figure(mesh.links?.length ?? 0, 'links'), figure(waiting, 'messages wait')),
+      h('div', { class: 'figures' }, figure(mesh.links?.length ?? 0, 'links'), figure(waiting, model.kind === 'demo' ? 'copies wait' : 'messages wait')),
       h('ul', { class: 'rows' }, mail.map((item) => h('li', {},
         h('span', { class: 'what' }, `${model.name(item.from)} → ${model.name(item.to)}`),
         h('span', { class: 'how' }, line(item))))),
