@@ -165,7 +165,7 @@ impl Peering {
     /// Tells the peer nearest to a node of it, if that peer is nearer than we are: so the news strictly nears its
     /// subject. If we are nearest ourselves, whoever is on its other side is told.
     pub(super) fn pass_on_here(&mut self, cx: &mut Cx<'_, '_>, here: Here, source: Option<Ipv4Addr>) {
-        let Some((younger, older)) = cx.low.ring.around(here.nid, Some(here.nid)) else { return };
+        let Some((younger, older)) = cx.low.ring.around(here.nid, &[here.nid]) else { return };
         let nearest = if closer(here.nid, younger, older) { younger } else { older };
         let we_are_younger = clockwise(younger, cx.low.env.own) < clockwise(younger, here.nid);
         let opposite = if we_are_younger { older } else { younger };
