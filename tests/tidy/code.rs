@@ -10,16 +10,8 @@ const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Files and functions that are still too long, each with a ceiling of its own that may only fall.
-const TOO_LONG: &[(&str, usize, usize)] = &[
-    ("crates/annulus/src/node/builder.rs", 600, 76),
-    ("crates/cli/src/agent/http/mesh.rs", 730, 70),
-    ("crates/core/src/w3w/commands.rs", 600, 88),
-    ("crates/core/src/w3w/delivery/mod.rs", 600, 74),
-    ("crates/core/src/w3w/form.rs", 600, 78),
-    ("crates/core/src/w3w/forward/mod.rs", 619, 70),
-    ("crates/core/src/w3w/mod.rs", 637, 70),
-    ("crates/core/src/w3w/tests/messages.rs", 603, 70),
-];
+const TOO_LONG: &[(&str, usize, usize)] =
+    &[("crates/annulus/src/node/builder.rs", 600, 76), ("crates/cli/src/agent/http/mesh.rs", 677, 70)];
 
 /// Tests whose subject is a kernel that is watched for some time.
 const WATCHES_A_KERNEL: [&str; 2] =

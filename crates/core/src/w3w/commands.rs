@@ -1,6 +1,7 @@
 //! Commands of the application.
 
 use core::time::Duration;
+use std::net::Ipv4Addr;
 
 use super::book::Book;
 use super::delivery::{Delivery, SendOptions};
@@ -10,9 +11,10 @@ use super::form::{Form, read_form};
 use super::forward::LIFETIME_MAX;
 use super::machine::{BLOCKS, Mesh, OUTBOX, Out, Parts};
 use super::nid::{Key, Nid};
-use super::peering::send_here;
+use super::peering::{Peering, send_here};
 use super::records::{Sent, SentState};
-use super::{Command, Reply, Status};
+use super::{Command, Presence, Reply, Status};
+use crate::id::Id;
 use crate::store::StoreFault;
 use crate::tag::RequestId;
 use crate::time::Now;
@@ -28,18 +30,12 @@ impl Mesh {
         let reply = match command {
             Command::Send { to, data, receipt } => {
                 let options = SendOptions { receipt, letter: false, lifetime: None };
-                match delivery.send_user_message(cx, request, to, &data, options) {
-                    Ok(()) => return,
-                    Err(reply) => reply,
-                }
+                return send(cx, delivery, (request, to, &data), options);
             }
             Command::SendLetter { to, data, lifetime, certain, receipt } => {
                 let lifetime = lifetime.map(|lifetime| lifetime.clamp(LIFETIME_MIN, LIFETIME_MAX));
                 let options = SendOptions { receipt, letter: certain, lifetime };
-                match delivery.send_user_message(cx, request, to, &data, options) {
-                    Ok(()) => return,
-                    Err(reply) => reply,
-                }
+                return send(cx, delivery, (request, to, &data), options);
             }
             Command::Cancel { number } => return cancel(cx, request, number),
             Command::Member { nid, name, ip, presence, knows_letters } => {
@@ -53,17 +49,7 @@ impl Mesh {
                 peering.on_member(cx, nid, ip, presence);
                 Reply::Done
             }
-            Command::MemberPresence { id, presence } => {
-                let seconds = now.wall.as_seconds();
-                let in_ring = cx.low.ring.iter().map(|(nid, _)| nid).filter(|nid| nid.id() == id);
-                let mut nids: Vec<Nid> = in_ring.chain(cx.low.book.with_id(id)).collect();
-                nids.dedup();
-                for nid in nids {
-                    cx.low.note_about(nid, |entry| Book::set_presence(entry, presence, seconds));
-                    peering.on_member(cx, nid, None, presence);
-                }
-                Reply::Done
-            }
+            Command::MemberPresence { id, presence } => note_presence(cx, peering, id, presence),
             Command::Book { from } => Reply::Book(cx.low.book.list(from, LINES_MAX)),
             Command::Lookup { name } => Reply::Book(cx.low.book.lookup(&name)),
             Command::SetName { name, nid, knows_letters } => {
@@ -84,14 +70,7 @@ impl Mesh {
             Command::Remove { number } => files.remove_received(cx, delivery, number),
             Command::Peers => Reply::Peers(cx.low.ring.peers()),
             Command::Known => Reply::Known(peering.known()),
-            Command::AddKnown { ip } => {
-                peering.contacted(cx, ip);
-                if cx.low.ring.len() < cx.low.env.config.peers_min && ip != *cx.low.env.at.ip() {
-                    let here = cx.low.env.here();
-                    send_here(cx, here, ip);
-                }
-                Reply::Done
-            }
+            Command::AddKnown { ip } => add_known(cx, peering, ip),
             Command::Collect => collect(cx),
             Command::Status => Reply::Status(Box::new(self.status())),
             Command::OfferFile { to, manifest } => files.offer(cx, delivery, to, manifest),
@@ -145,7 +124,41 @@ impl Mesh {
     }
 }
 
-/// Whether a command reports about other nodes. It needs nothing of the store.
+fn send(
+    cx: &mut Cx<'_, '_>,
+    delivery: &mut Delivery,
+    (request, to, data): (RequestId, Nid, &[u8]),
+    options: SendOptions,
+) {
+    if let Err(reply) = delivery.send_user_message(cx, request, to, data, options) {
+        cx.low.out.reply(request, reply);
+    }
+}
+
+/// A node is there; it gets a HERE if this one has too few peers.
+fn add_known(cx: &mut Cx<'_, '_>, peering: &mut Peering, ip: Ipv4Addr) -> Reply {
+    peering.contacted(cx, ip);
+    if cx.low.ring.len() < cx.low.env.config.peers_min && ip != *cx.low.env.at.ip() {
+        let here = cx.low.env.here();
+        send_here(cx, here, ip);
+    }
+    Reply::Done
+}
+
+/// `members` says whether the nodes with an id are there.
+fn note_presence(cx: &mut Cx<'_, '_>, peering: &mut Peering, id: Id, presence: Presence) -> Reply {
+    let seconds = cx.low.now.wall.as_seconds();
+    let in_ring = cx.low.ring.iter().map(|(nid, _)| nid).filter(|nid| nid.id() == id);
+    let mut nids: Vec<Nid> = in_ring.chain(cx.low.book.with_id(id)).collect();
+    nids.dedup();
+    for nid in nids {
+        cx.low.note_about(nid, |entry| Book::set_presence(entry, presence, seconds));
+        peering.on_member(cx, nid, None, presence);
+    }
+    Reply::Done
+}
+
+/// Whether a command brings news of other nodes. It needs nothing of the store.
 pub(super) fn is_about_members(command: &Command) -> bool {
     matches!(
         command,
@@ -175,11 +188,12 @@ pub(super) fn on_cancelled(
     number: u64,
     fault: Option<StoreFault>,
 ) {
+    if let Some(fault) = fault {
+        delivery.reopen(cx, number);
+        return cx.low.out.reply(request, Reply::StoreFailed { fault });
+    }
     let low = &mut cx.low;
     low.mailboxes.abandon_closing(number);
-    if let Some(fault) = fault {
-        return low.out.reply(request, Reply::StoreFailed { fault });
-    }
     let Some(line) = low.mailboxes.sent(number).copied() else {
         return low.out.reply(request, Reply::NoSuchMessage);
     };

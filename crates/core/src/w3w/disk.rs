@@ -59,17 +59,23 @@ pub(super) enum Pending {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PendingWrite {
     /// In transit.
-    Transit {
-        entry: EntryId,
-        key: Key,
-        is_new: bool,
-        message: Message,
-        evicted: Vec<Key>,
-        /// The record of the entry, if the peer awaits the verdict `held`: both are synced.
-        record: Option<Waiting>,
-    },
+    Transit(Box<PendingTransit>),
     /// For this node.
     Deliver(Box<PendingDelivery>),
+}
+
+/// A message for another node that is being written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PendingTransit {
+    pub(super) entry: EntryId,
+    pub(super) key: Key,
+    /// The block is written for the first time.
+    pub(super) is_new: bool,
+    pub(super) message: Message,
+    /// Blocks that are deleted to make room.
+    pub(super) evicted: Vec<Key>,
+    /// The record of the entry, if the peer waits for the verdict `held`: both are synced.
+    pub(super) record: Option<Waiting>,
 }
 
 /// A message for this node that is being written.
@@ -109,7 +115,7 @@ pub(super) struct LetterRecord {
 impl PendingWrite {
     fn bytes(&self) -> usize {
         match self {
-            Self::Transit { message, .. } => message.body().len(),
+            Self::Transit(transit) => transit.message.body().len(),
             Self::Deliver(delivery) => delivery.message.body().len(),
         }
     }
@@ -126,13 +132,17 @@ pub(super) struct Disk {
 impl Disk {
     /// Registers an operation and returns its number.
     pub(super) fn begin(&mut self, pending: Pending) -> OpId {
-        self.begun += 1;
-        let op = OpId::new(self.begun);
+        let op = self.allot();
         self.ops.insert(op, pending);
         op
     }
 
-    /// Ends an operation that the store answered. Returns its purpose.
+    fn allot(&mut self) -> OpId {
+        self.begun += 1;
+        OpId::new(self.begun)
+    }
+
+    /// The store answered: returns the purpose of the operation.
     pub(super) fn answered(&mut self, op: OpId) -> Option<Pending> {
         let pending = self.ops.remove(&op)?;
         if let Pending::Write(write) = &pending {
@@ -185,13 +195,14 @@ impl Disk {
 
     fn submit(&mut self, env: &Env, now: Now, write: PendingWrite, out: &mut Outbox<'_, Mesh>) {
         let seconds = now.wall.as_seconds();
-        let op = self.begin(Pending::Write(write.clone()));
-        match write {
-            PendingWrite::Transit { entry, key, is_new, message, evicted, record } => {
+        let op = self.allot();
+        match &write {
+            PendingWrite::Transit(transit) => {
+                let PendingTransit { entry, key, is_new, message, evicted, record } = &**transit;
                 out.batch(op, record.is_some() && !env.config.replies_before_durable(), |batch| {
-                    delete_blocks(&evicted, batch);
-                    if is_new {
-                        put_block(key, message.shared_data(), seconds, batch);
+                    delete_blocks(evicted, batch);
+                    if *is_new {
+                        put_block(*key, message.shared_data(), seconds, batch);
                     }
                     if let Some(record) = record {
                         batch.put(QUEUE, &entry.to_be_bytes(), &record.to_bytes());
@@ -211,7 +222,7 @@ impl Disk {
                     request,
                     letter,
                     ..
-                } = &*delivery;
+                } = &**delivery;
                 let until = seconds + env.config.seen_for(received.is_some()).as_secs();
                 let is_unsynced = env.config.confirms_before_durable() && request.is_none();
                 out.batch(op, !is_part && !is_unsynced, |batch| {
@@ -232,6 +243,7 @@ impl Disk {
                 });
             }
         }
+        self.ops.insert(op, Pending::Write(write));
     }
 }
 

@@ -276,7 +276,8 @@ pub fn read_form(data: &[u8]) -> Form<'_> {
 /// Encodes a form as DATA.
 #[must_use]
 pub fn write_form(form: &Form<'_>) -> Vec<u8> {
-    let mut data = FORM_MAGIC.to_vec();
+    let mut data = Vec::with_capacity(FORM_MAGIC.len() + form.bytes_max());
+    data.extend_from_slice(FORM_MAGIC);
     match form {
         Form::Plain(payload) if !payload.starts_with(FORM_MAGIC) => return payload.to_vec(),
         Form::Plain(payload) => {
@@ -307,13 +308,7 @@ pub fn write_form(form: &Form<'_>) -> Vec<u8> {
         }
         Form::Progress(progress) => {
             data.push(5);
-            data.extend_from_slice(&progress.file.to_bytes());
-            data.extend_from_slice(&progress.round.to_be_bytes());
-            data.push(u8::from(progress.is_complete));
-            for (first, count) in progress.missing.iter().take(PROGRESS_RANGES_MAX) {
-                data.extend_from_slice(&first.to_be_bytes());
-                data.extend_from_slice(&count.to_be_bytes());
-            }
+            put_progress(&mut data, progress);
         }
         Form::ProgressRequest { file, round } => {
             data.push(6);
@@ -330,24 +325,18 @@ pub fn write_form(form: &Form<'_>) -> Vec<u8> {
         Form::Letter(letter) => {
             data.push(8);
             let Letter { epoch, number, least, attempt, lifetime, payload } = letter;
-            [*epoch, *number, *least].iter().for_each(|field| data.extend_from_slice(&field.to_be_bytes()));
+            put_numbers(&mut data, [*epoch, *number, *least]);
             data.extend_from_slice(&attempt.to_be_bytes());
             data.extend_from_slice(&lifetime.to_be_bytes());
             data.extend_from_slice(payload);
         }
         Form::Receipts(receipts) => {
             data.push(9);
-            let Receipts { nonce, epoch, mailbox, up_to, ranges } = receipts;
-            let fields = [*nonce, *epoch, *mailbox, *up_to];
-            fields.iter().for_each(|field| data.extend_from_slice(&field.to_be_bytes()));
-            for (first, count) in ranges.iter().take(RECEIPT_RANGES_MAX) {
-                data.extend_from_slice(&first.to_be_bytes());
-                data.extend_from_slice(&count.to_be_bytes());
-            }
+            put_receipts(&mut data, receipts);
         }
         Form::Refusal { nonce, epoch, number, reason } => {
             data.push(10);
-            [nonce, epoch, number].iter().for_each(|field| data.extend_from_slice(&field.to_be_bytes()));
+            put_numbers(&mut data, [*nonce, *epoch, *number]);
             data.push(*reason as u8);
         }
     }
@@ -362,6 +351,42 @@ pub(super) fn needs_custody(data: &[u8]) -> bool {
 /// Whether DATA is a frame of custody.
 pub(super) fn is_custody(data: &[u8]) -> bool {
     data.strip_prefix(FORM_MAGIC).and_then(<[u8]>::first) == Some(&7)
+}
+
+fn put_numbers<const N: usize>(data: &mut Vec<u8>, numbers: [u64; N]) {
+    numbers.iter().for_each(|number| data.extend_from_slice(&number.to_be_bytes()));
+}
+
+fn put_progress(data: &mut Vec<u8>, progress: &Progress) {
+    data.extend_from_slice(&progress.file.to_bytes());
+    data.extend_from_slice(&progress.round.to_be_bytes());
+    data.push(u8::from(progress.is_complete));
+    for (first, count) in progress.missing.iter().take(PROGRESS_RANGES_MAX) {
+        data.extend_from_slice(&first.to_be_bytes());
+        data.extend_from_slice(&count.to_be_bytes());
+    }
+}
+
+fn put_receipts(data: &mut Vec<u8>, receipts: &Receipts) {
+    let Receipts { nonce, epoch, mailbox, up_to, ranges } = receipts;
+    put_numbers(data, [*nonce, *epoch, *mailbox, *up_to]);
+    for (first, count) in ranges.iter().take(RECEIPT_RANGES_MAX) {
+        data.extend_from_slice(&first.to_be_bytes());
+        data.extend_from_slice(&count.to_be_bytes());
+    }
+}
+
+impl Form<'_> {
+    /// Room for the form behind its first bytes; more than it takes, or all but the lists of it.
+    fn bytes_max(&self) -> usize {
+        let more = match self {
+            Self::Plain(bytes) | Self::Ask { payload: bytes, .. } | Self::Block { bytes, .. } => bytes.len(),
+            Self::Letter(letter) => letter.payload.len(),
+            Self::Custody(custody) => custody.verdicts.len() * 33,
+            _ => 0,
+        };
+        more + 64
+    }
 }
 
 fn read(bytes: &[u8]) -> Result<Form<'_>, DecodeError> {

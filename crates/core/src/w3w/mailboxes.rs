@@ -186,7 +186,34 @@ impl Mailboxes {
         Some(line)
     }
 
-    /// Notes that a message has left this node: its state changes unless a later one is known.
+    /// A peer holds a letter of this node: the line has the last two, and the letter is under way.
+    pub(super) fn add_custodian(
+        &mut self,
+        disk: &mut Disk,
+        number: u64,
+        nid: Nid,
+        out: &mut Outbox<'_, Mesh>,
+    ) {
+        let is_waiting = self.state(number) == Some(SentState::Waiting);
+        let changed = self.update(
+            disk,
+            number,
+            |line| {
+                if !line.custodians.contains(&Some(nid)) {
+                    line.custodians = [Some(nid), line.custodians[0]];
+                }
+                if is_waiting {
+                    line.state = SentState::UnderWay;
+                }
+            },
+            out,
+        );
+        if let Some(line) = changed.filter(|_| is_waiting) {
+            out.event(line.state_changed());
+        }
+    }
+
+    /// A message has left this node: its state changes unless more is known already.
     pub(super) fn leave_waiting(
         &mut self,
         disk: &mut Disk,

@@ -65,11 +65,13 @@ impl Nid {
         if hex.len() != NID_HEX_BYTES {
             return None;
         }
-        let mut bytes = [0; 32];
+        let (mut bytes, mut all) = ([0; 32], 0);
         for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+            let (high, low) = (VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]);
+            all |= high | low;
+            *byte = high << 4 | low;
         }
-        Some(Self::from_bytes(bytes))
+        (all <= 0xf).then(|| Self::from_bytes(bytes))
     }
 
     /// The first eight digits, for people.
@@ -129,13 +131,16 @@ pub const KEY_DIGITS_MIN: usize = 8;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-const fn digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
+/// The value of each digit, and more than any value for what is none.
+const VALUES: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut value = 0;
+    while value < DIGITS.len() {
+        values[DIGITS[value] as usize] = value as u8;
+        value += 1;
     }
-}
+    values
+};
 
 /// The key of DATA in the store (M-52): its BLAKE2b-256.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -111,19 +111,19 @@ impl Ring {
         Some((self.younger(self.own)?, self.older(self.own)?))
     }
 
-    /// The younger and the older peer for a recipient (M-48), without the peer that a message came from.
-    pub(super) fn around(&self, point: Nid, except: Option<Nid>) -> Option<(Nid, Nid)> {
-        let skip = |nid: Nid, next: fn(&Self, Nid) -> Option<Nid>| {
-            if Some(nid) == except { next(self, nid).filter(|&other| other != nid) } else { Some(nid) }
-        };
-        let younger = self.younger(point).and_then(|nid| skip(nid, Self::younger))?;
-        let older = self.older(point).and_then(|nid| skip(nid, Self::older))?;
-        Some((younger, older))
+    /// The younger and the older peer for a recipient (M-48), leaving out the peers in `except`.
+    pub(super) fn around(&self, point: Nid, except: &[Nid]) -> Option<(Nid, Nid)> {
+        let is_left = |nid: &&Nid| !except.contains(nid);
+        let above = (core::ops::Bound::Excluded(point), core::ops::Bound::Unbounded);
+        let nids = |(nid, _)| nid;
+        let before = self.routes.range(..point).rev().chain(self.routes.range(point..).rev());
+        let after = self.routes.range(above).chain(self.routes.range(..=point));
+        Some((*before.map(nids).find(is_left)?, *after.map(nids).find(is_left)?))
     }
 
     /// The peer nearest to `point`.
-    pub(super) fn nearest(&self, point: Nid, except: Option<Nid>) -> Option<Nid> {
-        let (younger, older) = self.around(point, except)?;
+    pub(super) fn nearest(&self, point: Nid) -> Option<Nid> {
+        let (younger, older) = self.around(point, &[])?;
         Some(if closer(point, younger, older) { younger } else { older })
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Custody {
     confirms: bool,
     /// When the collected verdicts are written.
     flush_at: Option<Instant>,
+    /// Nothing else is due before this time. It may be early: [`Custody::due`] looks at all connections and sets it anew.
+    due_at: Option<Instant>,
 }
 
 /// A due action on a connection.
@@ -80,9 +82,7 @@ impl Custody {
 
     /// Notes that the peer speaks custody.
     pub(super) fn on_hello(&mut self, stream: StreamId) {
-        if let Some(link) = self.links.get_mut(&stream) {
-            link.set_speaks();
-        }
+        self.change(stream, LinkCustody::set_speaks);
     }
 
     /// Closes the connection. Returns the entries that were given and not answered.
@@ -139,21 +139,19 @@ impl Custody {
 
     /// Notes where the frame of a given message ends, in bytes of the connection.
     pub(super) fn written(&mut self, stream: StreamId, entry: EntryId, end: u64) {
-        if let Some(link) = self.links.get_mut(&stream) {
-            link.written(entry, end);
-        }
+        self.change(stream, |link| link.written(entry, end));
     }
 
     /// Notes that the own kernel has taken the whole frame. A driver without confirmations reports nothing more.
     pub(super) fn on_sent(&mut self, stream: StreamId, entry: EntryId, now: Instant) {
-        if let Some(link) = self.links.get_mut(&stream).filter(|_| !self.confirms) {
-            link.assume_confirmed(entry, now);
+        if !self.confirms {
+            self.change(stream, |link| link.assume_confirmed(entry, now));
         }
     }
 
     /// Notes bytes that the peer's kernel has acknowledged. Returns the entries that it has completely.
     pub(super) fn on_confirmed(&mut self, stream: StreamId, bytes: usize, now: Instant) -> Vec<EntryId> {
-        self.links.get_mut(&stream).map(|link| link.on_confirmed(bytes, now)).unwrap_or_default()
+        self.change(stream, |link| link.on_confirmed(bytes, now)).unwrap_or_default()
     }
 
     /// Forgets an entry: no answer about it is awaited.
@@ -165,7 +163,7 @@ impl Custody {
 
     /// Handles a verdict of the peer.
     pub(super) fn on_verdict(&mut self, stream: StreamId, seen: SeenKey, now: Instant) -> Option<Answered> {
-        self.links.get_mut(&stream)?.on_verdict(seen, now)
+        self.change(stream, |link| link.on_verdict(seen, now))?
     }
 
     /// Owes a verdict to a peer. The verdict goes to all connections of the peer, since one of them may be closing. A
@@ -179,8 +177,8 @@ impl Custody {
 
     /// Pings a peer, unless a ping is under way. Returns the frame to write.
     pub(super) fn ping(&mut self, stream: StreamId, now: Instant) -> Option<Vec<u8>> {
-        let link = self.links.get_mut(&stream)?;
-        link.begin_ping(now).then(|| frame(Frame { flag: Frame::PING, verdicts: Vec::new() }))
+        let begins = self.change(stream, |link| link.begin_ping(now))?;
+        begins.then(|| frame(Frame { flag: Frame::PING, verdicts: Vec::new() }))
     }
 
     /// The frames of all verdicts that are due.
@@ -203,15 +201,27 @@ impl Custody {
     /// The due actions of all connections.
     pub(super) fn due(&mut self, now: Instant) -> Vec<Due> {
         let mut due = Vec::new();
+        if self.due_at.is_none_or(|at| at > now) {
+            return due;
+        }
         for (stream, link) in &mut self.links {
             link.collect_due(*stream, now, &mut due);
         }
+        self.due_at = self.links.values().filter_map(LinkCustody::next_deadline).min();
         due
     }
 
-    /// When the next action is due.
+    /// Nothing is due before this time.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.links.values().filter_map(LinkCustody::next_deadline).chain(self.flush_at).min()
+        self.due_at.into_iter().chain(self.flush_at).min()
+    }
+
+    /// Changes the custody of a connection, which may have an earlier deadline from then on.
+    fn change<T>(&mut self, stream: StreamId, change: impl FnOnce(&mut LinkCustody) -> T) -> Option<T> {
+        let link = self.links.get_mut(&stream)?;
+        let result = change(link);
+        self.due_at = self.due_at.into_iter().chain(link.next_deadline()).min();
+        Some(result)
     }
 }
 

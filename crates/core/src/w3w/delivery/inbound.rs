@@ -31,7 +31,7 @@ impl Delivery {
         let seen = SeenKey::new(message.sender, message.recipient, key);
         let form = read_form(message.data());
         if let Form::Letter(letter) = form {
-            return self.receive_letter(cx, from, &message, key, letter);
+            return self.receive_letter(cx, from, &message, (key, seen), letter);
         }
         let is_user_message = matches!(form, Form::Plain(_) | Form::Ask { .. });
         if is_user_message && !self.received.has_room_for(seen) {
@@ -67,10 +67,10 @@ impl Delivery {
         cx: &mut Cx<'_, '_>,
         from: Nid,
         message: &Message,
-        key: Key,
+        (key, seen): (Key, SeenKey),
         letter: Letter<'_>,
     ) {
-        let (sender, seen) = (message.sender, SeenKey::new(message.sender, message.recipient, key));
+        let sender = message.sender;
         let id = (sender, letter.epoch, letter.number);
         cx.low.note_contact(sender, |entry| entry.knows_letters = true);
         let arrival = self.letters.arrived(id, letter.least);

@@ -29,6 +29,7 @@ use super::records::{Received, Sent, SentState};
 use super::timers::Timer;
 use super::{Event, Reply};
 use crate::store::StoreFault;
+use crate::tag::RequestId;
 use crate::time::{Instant, Now};
 
 use deferred::DeferredDeliveries;
@@ -130,7 +131,21 @@ impl Delivery {
         }
     }
 
-    /// Forgets delivered messages that have expired, and returns them.
+    /// The disk did not take the last state of a message of this node. If its lifetime ended meanwhile, the queue has let
+    /// go of it, and its state says so only now.
+    pub(super) fn reopen(&mut self, cx: &mut Cx<'_, '_>, number: u64) {
+        let low = &mut cx.low;
+        low.mailboxes.abandon_closing(number);
+        if cx.forward.has_own(number) {
+            return;
+        }
+        let line = low.mailboxes.set_state(low.disk, number, SentState::Unconfirmed, low.out);
+        if let Some((to, (epoch, letter))) = line.and_then(|line| Some((line.to, line.letter?))) {
+            self.close_letter(cx, (to, epoch, letter), number);
+        }
+    }
+
+    /// Forgets delivered messages whose time is over and returns them.
     pub(super) fn expire(&mut self, now: Instant) -> Vec<Fingerprint> {
         core::iter::from_fn(|| self.received.pop_expired(now)).collect()
     }
@@ -210,12 +225,7 @@ impl Delivery {
             (Form::Block { .. }, _) if fault.is_some() => {}
             _ => file_form = Some(FileForm { message: message.clone(), key, is_pinned }),
         }
-        if let Some((request, sent)) = request {
-            let (number, until) = (sent.number, cx.low.now.mono + cx.low.env.config.expiry);
-            let low = &mut cx.low;
-            low.mailboxes.append_outbox(low.disk, sent, until, low.out);
-            low.out.reply(request, Reply::Sent { number, key, until: sent.until, is_letter: false });
-        }
+        request.inspect(|(request, sent)| reply_sent(cx, *request, *sent));
         file_form
     }
 
@@ -252,8 +262,8 @@ impl Delivery {
         let low = &mut cx.low;
         if fault.is_some() && sent.letter.is_some() {
             // The letter stays open: it is sent again, and its recipient confirms it again. A state that is not on disk would
-            // differ after a restart.
-            return low.mailboxes.abandon_closing(sent.number);
+            // be another one after a restart.
+            return self.reopen(cx, sent.number);
         }
         low.mailboxes.end_confirming(&sent);
         let is_news = if fault.is_some() {
@@ -302,6 +312,13 @@ impl Delivery {
             cx.low.env.timers.set_earlier(Timer::Receipts, at);
         }
     }
+}
+
+/// A message from this node to itself is in the inbox, so its sender gets the reply.
+fn reply_sent(cx: &mut Cx<'_, '_>, request: RequestId, sent: Sent) {
+    let (low, Sent { number, key, until, .. }) = (&mut cx.low, sent);
+    low.mailboxes.append_outbox(low.disk, sent, low.now.mono + low.env.config.expiry, low.out);
+    low.out.reply(request, Reply::Sent { number, key, until, is_letter: false });
 }
 
 /// The key of the mailbox's number in [`LETTERS`].

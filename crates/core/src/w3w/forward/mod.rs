@@ -11,6 +11,7 @@
 
 mod lifetime;
 mod queue;
+mod quotas;
 mod retransmit;
 mod verdicts;
 mod write;
@@ -19,7 +20,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use super::config::{Config, Forward as Policy};
-use super::disk::{Disk, Pending, PendingWrite, delete_blocks, put_block};
+use super::disk::{Disk, Pending, PendingTransit, PendingWrite, delete_blocks, put_block};
 use super::env::Low;
 use super::form::{Form, Verdict, needs_custody, read_form};
 use super::machine::{BLOCKS, OUTBOX, QUEUE};
@@ -99,7 +100,7 @@ impl Forward {
         }
         let is_promised = needs_custody(message.data()) && low.custody.speaks_to(from);
         let quota = low.env.config.quota_bytes;
-        if is_promised && !self.queue.has_held_room(quota, from, message.sender, size) {
+        if is_promised && !self.queue.quotas().has_held_room(quota, from, message.sender, size) {
             return self.refuse(low, from, seen);
         }
         while !self.queue.has_room(size) {
@@ -139,8 +140,8 @@ impl Forward {
         };
         low.blocks.insert(key, size as u64, Duration::ZERO, low.now.mono);
         low.blocks.pin(key);
-        let write = PendingWrite::Transit { entry: id, key, is_new, message, evicted, record };
-        low.disk.write(low.env, low.now, write, low.out);
+        let transit = PendingTransit { entry: id, key, is_new, message, evicted, record };
+        low.disk.write(low.env, low.now, PendingWrite::Transit(Box::new(transit)), low.out);
     }
 
     /// Handles the store's reply about a message in transit.
@@ -197,7 +198,7 @@ impl Forward {
         if !self.queue.has_room(size) {
             return Err(Reply::QueueFull);
         }
-        if listing.is_some() && !self.queue.has_own_room(low.env.config.quota_bytes, to, size) {
+        if listing.is_some() && !self.queue.quotas().has_own_room(low.env.config.quota_bytes, to, size) {
             return Err(Reply::RecipientQuotaFull(to));
         }
         let is_new = !low.blocks.contains(key);
@@ -286,7 +287,7 @@ impl Forward {
             return;
         }
         let (recipient, from) = (entry.recipient, entry.from);
-        let in_custody = entry.in_custody || is_custodian(low, recipient);
+        let in_custody = entry.in_custody || is_custodian(low, entry);
         let targets = self.choose(low, entry, in_custody);
         let forwarded = Event::MessageForwarded {
             sender: entry.sender,
@@ -324,9 +325,9 @@ impl Forward {
         if low.ring.get(recipient).is_some() && entry.refused.contains(&recipient) {
             return Vec::new();
         }
-        let usable = |nid: Nid| !entry.sent_to.contains(&nid) && Some(nid) != from;
+        let usable = |nid: Nid| !entry.sent_to.contains(&nid) && Some(nid) != from && nid != entry.sender;
         let with_stream = |nid: Nid| low.ring.get(nid).map(|route| (nid, route.stream));
-        let next = next_peers(low, recipient, from, entry.is_own(low.env.own));
+        let next = next_peers(low, entry);
         let next: Vec<_> = next.into_iter().filter(|nid| usable(*nid)).filter_map(with_stream).collect();
         // CU-14: a peer whose verdict is overdue gets nothing while there is another one.
         let is_ready = |(_, stream): &(Nid, StreamId)| !low.custody.is_overdue(*stream, low.now.mono);
@@ -406,7 +407,12 @@ impl Forward {
         }
     }
 
-    /// Withdraws a message of this node. Returns whether it certainly never left (CU-23).
+    /// Whether the message of this outbox line is queued.
+    pub(super) fn has_own(&self, number: u64) -> bool {
+        self.queue.id_of(number).is_some()
+    }
+
+    /// Withdraws a message of this node; true if it certainly never left (CU-23).
     pub(super) fn cancel(&mut self, low: &mut Low<'_, '_>, number: u64) -> bool {
         let entry = self.queue.id_of(number).and_then(|id| self.queue.get(id));
         let never_left = entry.is_some_and(|entry| entry.progress == Progress::Queued);
@@ -548,13 +554,19 @@ fn blank_entry((sender, recipient): (Nid, Nid), key: Key, seen: SeenKey) -> Entr
     }
 }
 
-/// The peers that a message goes to from here (M-48, MA-43, MA-60).
-fn next_peers(low: &Low<'_, '_>, recipient: Nid, from: Option<Nid>, is_own: bool) -> Vec<Nid> {
+/// The peers that a message goes to from here (M-48, MA-43, MA-60). It never goes to its sender, whose copy is not one
+/// more: in a circle the relays would let go of it.
+fn next_peers(low: &Low<'_, '_>, entry: &Entry) -> Vec<Nid> {
+    let (recipient, sender) = (entry.recipient, entry.sender);
     if low.ring.get(recipient).is_some() {
-        return if from == Some(recipient) { Vec::new() } else { vec![recipient] };
+        return if entry.from == Some(recipient) { Vec::new() } else { vec![recipient] };
     }
-    let Some((younger, older)) = low.ring.around(recipient, from) else { return Vec::new() };
-    if is_own || low.env.config.forward == Policy::Both {
+    let is_to_both = entry.is_own(low.env.own) || low.env.config.forward == Policy::Both;
+    let from = entry.from.unwrap_or(sender);
+    // By the letter of the document nobody takes the sender's place: the flood would only grow.
+    let except = if is_to_both { [from; 2] } else { [sender, from] };
+    let Some((younger, older)) = low.ring.around(recipient, &except) else { return Vec::new() };
+    if is_to_both {
         return if younger == older { vec![younger] } else { vec![younger, older] };
     }
     let nearer = if closer(recipient, younger, older) { younger } else { older };
@@ -562,18 +574,18 @@ fn next_peers(low: &Low<'_, '_>, recipient: Nid, from: Option<Nid>, is_own: bool
         return vec![nearer];
     }
     // This node is next to the recipient. The node on the other side gets the message too, so that one of them may
-    // fail before the recipient returns (MA-45b).
-    let Some((younger, older)) = low.ring.around(recipient, None) else { return Vec::new() };
+    // die before the recipient comes (MA-45b).
+    let Some((younger, older)) = low.ring.around(recipient, &[sender]) else { return Vec::new() };
     let we_are_younger = clockwise(younger, low.env.own) < clockwise(younger, recipient);
     let opposite = if we_are_younger { older } else { younger };
-    if from == Some(opposite) { Vec::new() } else { vec![opposite] }
+    if entry.from == Some(opposite) { Vec::new() } else { vec![opposite] }
 }
 
-/// MA-45b: whether this node is next to an absent recipient, as far as it knows.
-fn is_custodian(low: &Low<'_, '_>, recipient: Nid) -> bool {
-    if low.ring.get(recipient).is_some() {
+/// MA-45b: whether this node is next to an absent recipient, as far as it knows, the sender left out.
+fn is_custodian(low: &Low<'_, '_>, entry: &Entry) -> bool {
+    if low.ring.get(entry.recipient).is_some() {
         return false;
     }
-    let Some((younger, older)) = low.ring.around(recipient, None) else { return true };
+    let Some((younger, older)) = low.ring.around(entry.recipient, &[entry.sender]) else { return true };
     younger == older || clockwise(younger, low.env.own) < clockwise(younger, older)
 }

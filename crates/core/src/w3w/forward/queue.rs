@@ -6,6 +6,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::quotas::Quotas;
 use super::retransmit::Retransmit;
 use crate::tag::StreamId;
 use crate::time::Instant;
@@ -134,31 +135,30 @@ impl Entry {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
-    entries: BTreeMap<EntryId, Entry>,
-    /// Entries whose message could leave memory, because it is stored.
+    entries: BTreeMap<EntryId, Box<Entry>>,
+    /// Lines whose message could be let go of: it is stored too.
     sheddable: BTreeSet<EntryId>,
     /// Entries of this node, by their number in the outbox.
     own: BTreeMap<u64, EntryId>,
-    /// Entries of others.
-    transit: BTreeSet<EntryId>,
-    /// Those of them for which no peer got the verdict `held`.
+    /// Lines of others that no peer was promised.
     droppable: BTreeSet<EntryId>,
-    /// Those of them whose message is only in memory.
+    /// Lines of others whose message is only in memory.
     unsaved: BTreeSet<EntryId>,
     by_seen: BTreeMap<SeenKey, EntryId>,
     /// Letters in transit: sender, recipient, epoch, number.
     letters: BTreeMap<(Nid, Nid, u64, u64), EntryId>,
-    /// Bytes held for others: all, by the peer they came from, and by sender (CU-26).
-    held_bytes: u64,
-    held_from: BTreeMap<Nid, u64>,
-    held_of: BTreeMap<Nid, u64>,
-    /// Bytes of messages of this node, by recipient (CU-26).
-    own_to: BTreeMap<Nid, u64>,
+    quotas: Quotas,
     order: BTreeSet<(Instant, EntryId)>,
     next: EntryId,
     bytes: usize,
-    entries_max: usize,
-    bytes_max: usize,
+    limits: Limits,
+}
+
+/// The most that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limits {
+    entries: usize,
+    bytes: usize,
 }
 
 impl Queue {
@@ -167,31 +167,26 @@ impl Queue {
             entries: BTreeMap::new(),
             sheddable: BTreeSet::new(),
             own: BTreeMap::new(),
-            transit: BTreeSet::new(),
             droppable: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             by_seen: BTreeMap::new(),
             letters: BTreeMap::new(),
-            held_bytes: 0,
-            held_from: BTreeMap::new(),
-            held_of: BTreeMap::new(),
-            own_to: BTreeMap::new(),
+            quotas: Quotas::default(),
             order: BTreeSet::new(),
             next: 0,
             bytes: 0,
-            entries_max,
-            bytes_max,
+            limits: Limits { entries: entries_max, bytes: bytes_max },
         }
     }
 
     /// Whether a message of this size fits.
     pub(super) fn has_room(&self, size: usize) -> bool {
-        self.entries.len() < self.entries_max && self.bytes + size <= self.bytes_max
+        self.entries.len() < self.limits.entries && self.bytes + size <= self.limits.bytes
     }
 
     /// Whether the queue is more than half full: optional messages should then not be kept.
     pub(super) fn is_half_full(&self) -> bool {
-        self.entries.len() * 2 >= self.entries_max || self.bytes * 2 >= self.bytes_max
+        self.entries.len() * 2 >= self.limits.entries || self.bytes * 2 >= self.limits.bytes
     }
 
     /// The entry of an outbox line.
@@ -201,7 +196,7 @@ impl Queue {
 
     /// The entries of this node.
     pub(super) fn own_entries(&self) -> impl Iterator<Item = &Entry> {
-        self.own.values().filter_map(|id| self.entries.get(id))
+        self.own.values().filter_map(|id| self.get(*id))
     }
 
     /// Lets matching entries that await a receipt go to their recipients again; returns them.
@@ -236,53 +231,52 @@ impl Queue {
         match entry.outbox {
             Some(number) => {
                 self.own.insert(number, id);
-                add(&mut self.own_to, entry.recipient, entry.size as u64);
             }
             None => {
-                self.transit.insert(id);
                 if !entry.is_durable {
                     self.droppable.insert(id);
                 }
                 if let Some((epoch, number)) = entry.letter {
                     self.letters.insert((entry.sender, entry.recipient, epoch, number), id);
                 }
-                self.count_held(&entry, true);
             }
         }
+        self.quotas.add(&entry);
         self.by_seen.insert(entry.seen, id);
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Box::new(entry));
     }
 
     pub(super) fn remove(&mut self, memory: &mut MemoryUse, id: EntryId) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.order.remove(&(entry.until, id));
         self.sheddable.remove(&id);
-        if self.transit.remove(&id) {
-            self.count_held(&entry, false);
-        }
-        self.droppable.remove(&id);
         if self.by_seen.get(&entry.seen) == Some(&id) {
             self.by_seen.remove(&entry.seen);
         }
-        if let Some((epoch, number)) = entry.letter {
-            self.letters.remove(&(entry.sender, entry.recipient, epoch, number));
+        match entry.outbox {
+            Some(number) => {
+                self.own.remove(&number);
+            }
+            None => {
+                self.droppable.remove(&id);
+                self.unsaved.remove(&id);
+                if let Some((epoch, number)) = entry.letter {
+                    self.letters.remove(&(entry.sender, entry.recipient, epoch, number));
+                }
+            }
         }
-        if let Some(number) = entry.outbox {
-            self.own.remove(&number);
-            subtract(&mut self.own_to, entry.recipient, entry.size as u64);
-        }
-        self.unsaved.remove(&id);
+        self.quotas.subtract(&entry);
         self.bytes -= entry.size;
         memory.queued -= entry.message.as_ref().map_or(0, |message| message.body().len());
-        Some(entry)
+        Some(*entry)
     }
 
     pub(super) fn get(&self, id: EntryId) -> Option<&Entry> {
-        self.entries.get(&id)
+        self.entries.get(&id).map(|entry| &**entry)
     }
 
     pub(super) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
-        self.entries.get_mut(&id)
+        self.entries.get_mut(&id).map(|entry| &mut **entry)
     }
 
     /// Puts the message back into memory.
@@ -398,32 +392,9 @@ impl Queue {
         letters.filter(|((.., number), _)| receipts.covers(*number)).map(|(_, id)| *id).collect()
     }
 
-    /// Whether the quota for messages of others has room (CU-26). All of them get half of the store. One neighbour gets
-    /// half of what the others leave, one sender a quarter.
-    pub(super) fn has_held_room(&self, quota: u64, from: Nid, sender: Nid, size: usize) -> bool {
-        let (limit, size) = (quota / 2, size as u64);
-        let share = |of: Option<&u64>, part: u64| {
-            let own = of.copied().unwrap_or_default();
-            own + size <= limit.saturating_sub(self.held_bytes - own) / part
-        };
-        self.held_bytes + size <= limit
-            && share(self.held_from.get(&from), 2)
-            && share(self.held_of.get(&sender), 4)
-    }
-
-    /// Whether the quota of one recipient has room for this many bytes: a quarter of the store for its open messages,
-    /// and one message in any case (CU-26).
-    pub(super) fn has_own_room(&self, quota: u64, to: Nid, size: usize) -> bool {
-        self.own_to.get(&to).is_none_or(|sum| sum + size as u64 <= quota / 4)
-    }
-
-    fn count_held(&mut self, entry: &Entry, is_added: bool) {
-        let Some(from) = entry.from else { return };
-        let size = entry.size as u64;
-        self.held_bytes = if is_added { self.held_bytes + size } else { self.held_bytes - size };
-        for (sums, nid) in [(&mut self.held_from, from), (&mut self.held_of, entry.sender)] {
-            if is_added { add(sums, nid, size) } else { subtract(sums, nid, size) }
-        }
+    /// The quotas of those whose messages are queued.
+    pub(super) fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// The oldest entry in transit whose message is only in memory.
@@ -441,23 +412,10 @@ impl Queue {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
-        self.entries.iter().map(|(id, entry)| (*id, entry))
+        self.entries.iter().map(|(id, entry)| (*id, &**entry))
     }
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
-    }
-}
-
-fn add(sums: &mut BTreeMap<Nid, u64>, nid: Nid, size: u64) {
-    *sums.entry(nid).or_default() += size;
-}
-
-fn subtract(sums: &mut BTreeMap<Nid, u64>, nid: Nid, size: u64) {
-    if let Some(sum) = sums.get_mut(&nid) {
-        *sum -= size;
-        if *sum == 0 {
-            sums.remove(&nid);
-        }
     }
 }

@@ -139,8 +139,7 @@ impl Forward {
         entry.backoff = BACKOFF_FIRST;
         if entry.is_own_letter() && !low.env.config.drops_when_held() {
             let number = entry.outbox.unwrap_or_default();
-            low.mailboxes.update(low.disk, number, |line| note_custodian(&mut line.custodians, nid), low.out);
-            low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
+            low.mailboxes.add_custodian(low.disk, number, nid, low.out);
             if entry.is_idle() {
                 self.queue.unload(&mut low.env.memory, id);
             }
@@ -248,12 +247,5 @@ impl Forward {
         {
             entry.progress = Progress::Relayed;
         }
-    }
-}
-
-/// Remembers the last two peers that hold a message.
-fn note_custodian(custodians: &mut [Option<Nid>; 2], nid: Nid) {
-    if !custodians.contains(&Some(nid)) {
-        *custodians = [Some(nid), custodians[0]];
     }
 }

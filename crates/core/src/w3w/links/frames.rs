@@ -39,9 +39,14 @@ impl Frames {
         pool: &mut BufferPool,
     ) -> Result<Option<Bytes>, DecodeError> {
         if self.frame.len() < LENGTH_BYTES {
-            self.fill(data);
-            let Some(length) = self.frame.first_chunk() else { return Ok(None) };
-            let body_len = u32::from_be_bytes(*length) as usize;
+            // The length is mostly there as a whole: then the frame is allocated once.
+            let has_body = self.frame.is_empty() && data.len() > LENGTH_BYTES;
+            let whole = if has_body { data.first_chunk().copied() } else { None };
+            if whole.is_none() {
+                self.fill(data);
+            }
+            let Some(length) = whole.or_else(|| self.frame.first_chunk().copied()) else { return Ok(None) };
+            let body_len = u32::from_be_bytes(length) as usize;
             let limit = if self.is_first { FIRST_BODY_BYTES_MAX } else { self.body_bytes_max };
             if body_len > limit {
                 return Err(DecodeError::Limit("frame"));

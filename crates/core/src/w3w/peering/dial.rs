@@ -167,7 +167,7 @@ impl Peering {
     /// Forwards a HERE to the peer nearest to its subject, if that peer is nearer than this node. So the HERE strictly
     /// approaches its subject. If this node is nearest, the peer on the other side of the subject gets it.
     pub(super) fn pass_on_here(&mut self, cx: &mut Cx<'_, '_>, here: Here, source: Option<Ipv4Addr>) {
-        let Some((younger, older)) = cx.low.ring.around(here.nid, Some(here.nid)) else { return };
+        let Some((younger, older)) = cx.low.ring.around(here.nid, &[here.nid]) else { return };
         let nearest = if closer(here.nid, younger, older) { younger } else { older };
         let we_are_younger = clockwise(younger, cx.low.env.own) < clockwise(younger, here.nid);
         let opposite = if we_are_younger { older } else { younger };

@@ -207,7 +207,7 @@ impl Peering {
         cx.low.env.counters.callers_refused += 1;
         let ip = self.drop_link(cx, stream).map_or(Ipv4Addr::UNSPECIFIED, |(link, _)| link.peer());
         if cx.low.env.config.hint
-            && let Some(here) = cx.low.ring.nearest(caller, None).and_then(|nid| cx.low.ring.here(nid))
+            && let Some(here) = cx.low.ring.nearest(caller).and_then(|nid| cx.low.ring.here(nid))
         {
             self.tell(cx, here, caller, ip);
         }

@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use super::desk::{Desk, SECOND, bytes_of, config, here, nid};
 use super::group::Group;
+use crate::store::{StoreFault, StoreResult};
 use crate::stream::StreamEvent;
-use crate::tag::StreamId;
+use crate::tag::{OpId, StreamId};
 use crate::w3w::custody::hello_nid;
 use crate::w3w::{
     Command, Config, Custody, Described, Event, Fault, Form, Here, Key, Letter, Message, Presence, Receipts,
@@ -381,7 +382,23 @@ fn cu_23_a_letter_that_never_left_can_be_withdrawn_for_certain() {
 }
 
 #[test]
-fn cu_23_only_a_letter_that_never_left_is_expired() {
+fn cu_23_a_withdrawal_that_fails_while_the_lifetime_ends_leaves_no_letter_open() {
+    let mut desk = Desk::new(&config());
+    let (data, lifetime) = (b"x".to_vec(), Some(60 * SECOND));
+    desk.rig.command(Command::SendLetter { to: nid(0x50), data, lifetime, certain: true, receipt: false });
+    desk.rig.hold();
+    desk.rig.command(Command::Cancel { number: 0 });
+    let cancel = OpId::new(desk.rig.machine.ops_begun());
+    desk.rig.advance(61 * SECOND);
+    assert_eq!(desk.rig.machine.waiting(), 0, "its lifetime is over");
+    desk.rig.stored(cancel, StoreResult::Failed(StoreFault::Broken));
+    desk.rig.drain();
+    let state = desk.rig.machine.outbox_line(0).map(|line| line.state);
+    assert_eq!(state, Some(SentState::Unconfirmed), "nobody has it, so it is not open");
+}
+
+#[test]
+fn cu_23_expired_is_said_only_of_a_letter_that_never_left() {
     for has_peer in [false, true] {
         let mut desk = Desk::new(&config());
         if has_peer {
@@ -431,4 +448,21 @@ fn cu_18_a_letter_without_a_receipt_is_sent_again_with_other_bytes() {
     }
     desk.rig.advance(601 * SECOND);
     assert_eq!((attempts(&desk), written), (vec![0, 1], 1));
+}
+
+#[test]
+fn ma_40_a_relay_never_gives_a_message_to_its_sender_and_holds_it_instead() {
+    let mut desk = Desk::new(&config());
+    // The sender is next to the absent recipient; the message came another way, round a circle.
+    let (from, sender) = (call(&mut desk, 0x50), call(&mut desk, 0x9f));
+    let message = transit(0x9f, 0xa0, b"round");
+    desk.message(from, &message);
+    desk.rig.advance(TICK);
+    assert_eq!(verdicts(&desk, from).0, [Verdict::Held]);
+    assert_eq!((given(&desk, sender, b"round"), given(&desk, from, b"round")), (0, 0));
+    desk.rig.advance(600 * SECOND);
+    assert_eq!(desk.rig.machine.waiting(), 1, "a copy at the sender is not one more");
+    let recipient = call(&mut desk, 0xa0);
+    desk.rig.advance(TICK);
+    assert_eq!(given(&desk, recipient, b"round"), 1);
 }

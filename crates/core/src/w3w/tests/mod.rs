@@ -1,4 +1,5 @@
 mod connections;
+mod contract;
 mod credit;
 mod custody;
 mod desk;
