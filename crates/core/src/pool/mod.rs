@@ -457,8 +457,7 @@ impl<L: PartialEq> Pool<L> {
         out: &mut Outbox<'_, M>,
     ) -> Option<Lost> {
         let connection = self.connections.remove(stream)?;
-        let peer = connection.peer();
-        let refused = reason == Some(CloseReason::Refused);
+        let (peer, refused) = (connection.peer(), reason == Some(CloseReason::Refused));
         let lost = Lost { stream, peer, connected: false, refused };
         let pauses = reason.is_some_and(|reason| reason != CloseReason::TimedOut);
         let stream = self.next_stream();
@@ -490,11 +489,6 @@ impl<L: PartialEq> Pool<L> {
             }
             Due::Idle => self.finish(now, stream, out),
             Due::Silence(Silence::Unresponsive) => self.mark_unresponsive(now, stream, out),
-            Due::Hung if self.is_closing(stream) => {
-                // It was idle: that its end takes long says nothing of the peer (PL-6).
-                let lost = self.abort(stream, out).map(|lost| Lost { peer: None, ..lost });
-                self.lost.extend(lost);
-            }
             Due::Hung | Due::Silence(Silence::Dead) => self.drop_connection(stream, out),
         }
     }
@@ -541,14 +535,11 @@ impl<L: PartialEq> Pool<L> {
         self.connections.iter().any(|at| at.peer() == Some(peer) && is_healthy(at))
     }
 
-    fn is_closing(&self, stream: StreamId) -> bool {
-        self.connections.get(stream).is_some_and(|at| at.stage() == Stage::Closing)
-    }
-
     fn drop_connection<M: Machine>(&mut self, stream: StreamId, out: &mut Outbox<'_, M>) {
-        let is_pausing = self.connections.get(stream).is_some_and(|at| at.stage() == Stage::Pausing);
+        let is_in = |stage| self.connections.get(stream).is_some_and(|at| at.stage() == stage);
+        let (is_pausing, is_closing) = (is_in(Stage::Pausing), is_in(Stage::Closing));
         let lost = if is_pausing { self.remove(stream) } else { self.abort(stream, out) };
-        self.lost.extend(lost);
+        self.lost.extend(lost.map(|lost| if is_closing { Lost { peer: None, ..lost } } else { lost }));
     }
 
     fn finish<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {

@@ -33,7 +33,8 @@ pub struct Taken {
 pub struct Lost {
     /// Its number.
     pub stream: StreamId,
-    /// The address at which the peer listens, if that was known.
+    /// Where the peer listens, if that was known. `None` for an idle connection that took long to close: that says nothing of
+    /// the peer.
     pub peer: Option<SocketAddr>,
     /// Whether it was ever established.
     pub connected: bool,
