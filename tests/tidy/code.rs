@@ -10,8 +10,7 @@ const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Files and functions that are still too long, each with a ceiling of its own that may only fall.
-const TOO_LONG: &[(&str, usize, usize)] =
-    &[("crates/annulus/src/node/builder.rs", 600, 76), ("crates/cli/src/agent/http/mesh.rs", 677, 70)];
+const TOO_LONG: &[(&str, usize, usize)] = &[("crates/annulus/src/node/builder.rs", 600, 76)];
 
 /// Tests whose subject is a kernel that is watched for some time.
 const WATCHES_A_KERNEL: [&str; 2] =

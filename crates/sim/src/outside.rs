@@ -40,7 +40,7 @@ impl<T> App<T> {
         is_taken
     }
 
-    /// Stops it, or lets it go on. What it worked on when it was stopped begins again.
+    /// Stops it, or lets it go on. The work that it interrupted begins again.
     pub fn stop(&mut self, now: Duration, is_stopped: bool) {
         self.run(now);
         if self.is_stopped {

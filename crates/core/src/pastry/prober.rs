@@ -119,6 +119,15 @@ pub(super) enum Due {
     Overdue { nonce: u64, contact: Contact },
 }
 
+/// The pace of probes, so that their answers overload neither this node nor the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    /// The most nodes named by others that are probed at once: one more for each that answers in time.
+    window: usize,
+    /// The greatest lateness of this node's own timers, halved by each timer since.
+    lateness: Duration,
+}
+
 /// All probes of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prober {
@@ -135,10 +144,7 @@ pub(super) struct Prober {
     pending: BTreeMap<Id, bool>,
     /// How many of those may get into the leaf set.
     leaf_pending: usize,
-    /// How many nodes that others named may be asked at once: one more for each that answers in time.
-    window: usize,
-    /// How late our own timers were: the greatest lateness, halved by each timer since.
-    lateness: Duration,
+    pace: Pace,
     probes_max: usize,
     candidates_max: usize,
     away_timeout: Duration,
@@ -155,8 +161,7 @@ impl Prober {
             unverified_active: 0,
             pending: BTreeMap::new(),
             leaf_pending: 0,
-            window: WINDOW_MIN,
-            lateness: Duration::ZERO,
+            pace: Pace { window: WINDOW_MIN, lateness: Duration::ZERO },
             probes_max,
             candidates_max,
             away_timeout,
@@ -216,10 +221,10 @@ impl Prober {
             return None;
         };
         if reason == Reason::Unverified && self.unverified_active == 0 {
-            self.window = WINDOW_MIN;
+            self.pace.window = WINDOW_MIN;
         }
         *self.active_count(reason) += 1;
-        let timeout = timeout(contact.id) + self.lateness;
+        let timeout = timeout(contact.id) + self.pace.lateness;
         let due = now + timeout;
         self.active.insert(
             nonce,
@@ -246,7 +251,7 @@ impl Prober {
         let &(due, nonce) = self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first();
         let away_timeout = self.away_timeout;
-        self.lateness = now.since(due).min(LATENESS_MAX).max(self.lateness / 2);
+        self.pace.lateness = now.since(due).min(LATENESS_MAX).max(self.pace.lateness / 2);
         let probe = self.active.get_mut(&nonce)?;
         let (contact, timeout) = (probe.contact, probe.timeout);
         let is_late = now.since(due) > timeout / 2 && probe.restarts < RESTARTS_MAX;
@@ -263,7 +268,7 @@ impl Prober {
             Stage::Asking(sent @ 1) => {
                 *sent = 2;
                 if probe.reason == Reason::Unverified {
-                    self.window = (self.window / 2).max(WINDOW_MIN);
+                    self.pace.window = (self.pace.window / 2).max(WINDOW_MIN);
                 }
                 (probe.started + timeout * 2, true)
             }
@@ -373,7 +378,7 @@ impl Prober {
     pub(super) fn on_answer(&mut self, nonce: u64, now: Instant, over_stream: bool) -> Option<Answer> {
         let probe = self.take(nonce)?;
         if probe.reason == Reason::Unverified && probe.stage == Stage::Asking(1) {
-            self.window += 1;
+            self.pace.window += 1;
         }
         let rtt = match probe.by_stream {
             // A connection that had to be opened first cost a round trip more.
@@ -473,7 +478,7 @@ impl Prober {
 
     fn has_next_unverified(&self) -> bool {
         // A join waits for the leaves: they are few, and probed at once.
-        let limit = |&(_, leaf): &(Contact, bool)| if leaf { self.probes_max } else { self.window };
+        let limit = |&(_, leaf): &(Contact, bool)| if leaf { self.probes_max } else { self.pace.window };
         self.unverified.front().is_some_and(|next| self.unverified_active < limit(next).min(self.probes_max))
     }
 

@@ -1,9 +1,9 @@
 //! Proof of addresses: claims of a node are accepted once it answered a nonce that was sent to its address (SA-58a).
 //!
 //! The nonce is a keyed hash of the node's id, its address and the time, so nothing is stored for a node that does not
-//! answer. What is stored is bounded: questions that wait for their turn, addresses that were asked a moment ago, moves
-//! that wait for the old address to be silent, goodbyes that wait for their node to disagree, and members that ended a
-//! moment ago and are asked again.
+//! answer. Each table here has a limit. The tables hold questions that wait for their turn, and addresses that got one a
+//! moment ago. They hold moves that wait until the old address is silent, and goodbyes that wait for their node to
+//! disagree. They hold members that ended a moment ago and get further questions.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

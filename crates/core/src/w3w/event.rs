@@ -20,39 +20,39 @@ use crate::store::StoreFault;
 pub enum Event {
     /// INIT is over.
     Started {
-        /// Who we are.
+        /// The address of this node in the mesh.
         nid: Nid,
-        /// How many messages wait since before.
+        /// The number of messages queued before the start.
         waiting: usize,
-        /// How many nodes are known.
+        /// The number of known nodes.
         known: usize,
     },
-    /// A peer came into the ring.
+    /// A peer joined the ring.
     PeerConnected {
-        /// Which.
+        /// The peer.
         nid: Nid,
-        /// Where it is.
+        /// Its IP address.
         ip: Ipv4Addr,
-        /// Where it accepts connections there.
+        /// The port of its listener.
         port: u16,
-        /// Who dialled.
+        /// The side that dialled.
         direction: Direction,
     },
     /// A peer left the ring.
     PeerDisconnected {
-        /// Which.
+        /// The peer.
         nid: Nid,
-        /// Why.
+        /// The reason.
         why: Leave,
     },
     /// Two nodes claim one NID (MA-14); the first stays.
     IdentityClashed {
-        /// Which.
+        /// The NID.
         nid: Nid,
-        /// Where the second is.
+        /// The IP address of the second.
         ip: Ipv4Addr,
     },
-    /// A message for us came and is safe. It is told once.
+    /// A message for this node is on disk. Each is reported once.
     MessageReceived {
         /// Its line in the inbox.
         #[serde(flatten)]
@@ -64,120 +64,120 @@ pub enum Event {
     /// A message for this node finds no room in the store. The node neither delivers nor confirms it: it defers or
     /// forgets it.
     MessageDeferred {
-        /// Who sent it, or claims to have.
+        /// Its claimed sender.
         from: Nid,
-        /// What its DATA would be found under.
+        /// The key of its DATA.
         key: Key,
-        /// How long it is.
+        /// Its size.
         size: u64,
-        /// Whether it waits here for room; if not, its sender may have kept it.
+        /// Whether it waits here for room; if not, its sender may still have it.
         is_waiting: bool,
     },
-    /// A message was given to peers, by us as its sender or in transit.
+    /// A message was given to peers, as its sender or in transit.
     MessageForwarded {
-        /// Who sent it.
+        /// The sender.
         sender: Nid,
-        /// Whom it is for.
+        /// The recipient.
         recipient: Nid,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
-        /// The peer it came from; `None` if it is ours.
+        /// The peer it came from; `None` if this node sent it.
         from: Option<Nid>,
         /// The peers it goes to.
         to: Vec<Nid>,
     },
-    /// More is known of a message of ours.
+    /// The state of a message of this node changed.
     MessageStateChanged {
         /// Its number in the outbox.
         number: u64,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
-        /// What is known now.
+        /// The new state.
         state: SentState,
     },
-    /// The recipient of a message of ours has confirmed it.
+    /// The recipient confirmed a message of this node.
     MessageConfirmed {
         /// Its number in the outbox.
         number: u64,
-        /// By whom.
+        /// The recipient.
         by: Nid,
-        /// Where its DATA is.
+        /// The key of its DATA.
         key: Key,
         /// When it arrived, by the recipient's clock, in seconds since 1970.
         received_at: u64,
     },
     /// The recipient's receipts come from another store than before: it lost its disk (CU-10).
     RecipientLostStore {
-        /// Which.
+        /// The recipient.
         nid: Nid,
     },
-    /// The known nodes have changed: write the file.
+    /// The known nodes have changed: the application is to write the file.
     KnownNodesChanged {
-        /// How many they are.
+        /// Their number.
         nodes: usize,
     },
-    /// The store could not do something.
+    /// An operation of the store failed.
     StoreFailed {
-        /// Why.
+        /// The cause.
         fault: StoreFault,
     },
-    /// A block was not what its key says, and is gone.
+    /// A block did not match its key, and was deleted.
     BlockCorrupted {
-        /// Which.
+        /// The key.
         key: Key,
     },
-    /// A file is offered to us.
+    /// A node offers a file to this one.
     FileOffered {
-        /// What it is known by.
+        /// The key of the file.
         file: Key,
-        /// By whom.
+        /// The sender.
         from: Nid,
-        /// What its sender calls it.
+        /// Its name, as the sender gives it.
         name: String,
-        /// How long it is.
+        /// Its size.
         size: u64,
     },
-    /// A file for us is whole and safe.
+    /// An incoming file is complete and on disk.
     FileReceived {
-        /// What it is known by.
+        /// The key of the file.
         file: Key,
-        /// From whom.
+        /// The sender.
         from: Nid,
-        /// What its sender calls it.
+        /// Its name, as the sender gives it.
         name: String,
-        /// How long it is.
+        /// Its size.
         size: u64,
     },
-    /// The recipient of a file of ours has told what it lacks.
+    /// The recipient of an outgoing file reported its missing blocks.
     FileProgressed {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// Who the recipient is.
+        /// The recipient.
         to: Nid,
-        /// The blocks it lacks: first, and how many.
+        /// The missing blocks: first, and how many.
         missing: Vec<(u32, u32)>,
     },
-    /// A block of a file of ours is to be sent: give it with [`Command::Supply`].
+    /// A block of an outgoing file is to be sent: supply it with [`Command::Supply`].
     BlockWanted {
-        /// Of which file.
+        /// The file.
         file: Key,
-        /// To whom it goes.
+        /// The recipient.
         to: Nid,
-        /// Which block.
+        /// The index of the block.
         index: u32,
     },
     /// A file transfer timed out, or one side dropped it.
     FileGivenUp {
-        /// Which file.
+        /// The file.
         file: Key,
         /// The node at the other end.
         peer: Nid,
     },
-    /// A file of ours is whole and safe at its recipient.
+    /// An outgoing file is complete and on disk at its recipient.
     FileDelivered {
-        /// Which file.
+        /// The file.
         file: Key,
-        /// Where.
+        /// The recipient.
         to: Nid,
     },
 }
@@ -190,15 +190,15 @@ pub enum Leave {
     Broken,
     /// It ended the connection.
     Closed,
-    /// There were too many, and it was too close to others.
+    /// The ring was too full, and OPTIMIZE dropped it.
     Optimized,
     /// It sent frames that were no messages.
     Malformed,
-    /// It took nothing for too long.
+    /// Its kernel took no bytes for too long.
     Stalled,
-    /// It answered neither messages nor a ping, or `members` says that it is gone.
+    /// It answered neither messages nor a ping, or `members` reports that it is gone.
     Silent,
-    /// We are stopping.
+    /// This node is stopping.
     Stopped,
 }
 

@@ -5,6 +5,7 @@
 mod book;
 mod files;
 mod nodes;
+mod refusal;
 
 use annulus::core::node::{Command, PartCommand, Reply};
 use annulus::core::w3w::{self, DATA_BYTES_MAX, Key, Nid};
@@ -22,6 +23,7 @@ use utoipa_axum::routes;
 use super::error::{ApiError, ErrorBody, JsonBody, Nothing, QueryArgs, number};
 use super::{Api, members};
 use crate::agent::services;
+use refusal::refused;
 
 /// The largest body of a message: the longest DATA as base64, and room for the other fields.
 const BODY_BYTES_MAX: usize = DATA_BYTES_MAX.div_ceil(3) * 4 + 4096;
@@ -458,7 +460,7 @@ async fn block(State(api): State<Api>, Path(hash): Path<String>) -> Result<Respo
     }
 }
 
-/// What was thrown away.
+/// The deleted blocks.
 #[derive(Serialize, ToSchema)]
 struct CollectAnswer {
     /// The number of blocks.
@@ -467,7 +469,7 @@ struct CollectAnswer {
     bytes: u64,
 }
 
-/// Throw away every block that nobody waits for.
+/// Delete stored blocks that no inbox line, queue entry or file refers to.
 #[utoipa::path(post, path = "/v1/mesh/gc", request_body = Nothing, responses(
     (status = 200, description = "They are gone.", body = CollectAnswer),
     (status = 404, description = "This agent does not run mesh.", body = ErrorBody),
@@ -571,105 +573,4 @@ async fn ask(api: &Api, command: w3w::Command) -> Result<w3w::Reply, ApiError> {
         Ok(Reply::Mesh(reply)) => Ok(reply),
         Ok(_) => Err(ApiError::no_service("mesh")),
     }
-}
-
-/// The error of a refused command.
-fn refused(reply: &w3w::Reply) -> ApiError {
-    use w3w::Reply as R;
-    let (status, code, message, hint) = match reply {
-        R::Duplicate { .. } => (
-            StatusCode::CONFLICT,
-            "duplicate_message",
-            "the same bytes were sent to the same node a short time ago".to_owned(),
-            "add something that differs, ask for a receipt, or send a letter: then every message is another one",
-        ),
-        R::QueueFull => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "queue_full",
-            "too many messages wait already".to_owned(),
-            "wait until some are gone; `annulus mesh outbox` shows them",
-        ),
-        R::QuotaFull => (
-            StatusCode::INSUFFICIENT_STORAGE,
-            "quota_full",
-            "the store is full of messages that somebody waits for".to_owned(),
-            "take messages out of the inbox with `annulus mesh read N --remove`, or raise mesh.quota",
-        ),
-        R::RecipientQuotaFull(to) => (
-            StatusCode::INSUFFICIENT_STORAGE,
-            "quota_full",
-            format!("messages for {to} that are open fill a quarter of the store already"),
-            "wait until some are delivered, withdraw some with `annulus mesh cancel N`, or raise mesh.quota",
-        ),
-        R::TooLong { data_bytes_max } => (
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "message_too_long",
-            format!("a message has at most {data_bytes_max} bytes"),
-            "send it as a file: POST /v1/mesh/files",
-        ),
-        R::StoreFailed { fault } => (
-            StatusCode::INSUFFICIENT_STORAGE,
-            "store_failed",
-            format!("the store could not keep it ({fault:?}); nothing was sent"),
-            "check the disk of the data directory",
-        ),
-        R::NoSuchBlock => (
-            StatusCode::NOT_FOUND,
-            "no_such_block",
-            "there is no such block".to_owned(),
-            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes; what nobody waits for is thrown away in time",
-        ),
-        R::Corrupt { key } => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "block_corrupt",
-            format!("the block {key} was spoilt on the disk, and is gone"),
-            "check the disk, and ask its sender to send it again",
-        ),
-        other => return file_refused(other),
-    };
-    ApiError::new(status, code, message, hint)
-}
-
-/// The error of a refused command about a file or a stored message.
-fn file_refused(reply: &w3w::Reply) -> ApiError {
-    use w3w::Reply as R;
-    let (status, code, message, hint) = match reply {
-        R::BadManifest => (
-            StatusCode::BAD_REQUEST,
-            "bad_file",
-            "size, block_bytes and blocks do not fit together, or the recipient is this node".to_owned(),
-            "give the hash of every block, and blocks that fit into a message",
-        ),
-        R::NoSuchFile => (
-            StatusCode::NOT_FOUND,
-            "no_such_file",
-            "there is no such file under way".to_owned(),
-            "`annulus mesh files` shows those that are, `annulus mesh outbox` whether one was received; send it again to go on",
-        ),
-        R::WrongBlock => (
-            StatusCode::CONFLICT,
-            "wrong_block",
-            "these are not the bytes that were offered: the file has changed".to_owned(),
-            "send the file again, as it is now",
-        ),
-        R::NotOpen { state } => (
-            StatusCode::CONFLICT,
-            "not_open",
-            format!("the message is {state}: it cannot be withdrawn"),
-            "`annulus mesh outbox` shows the messages that are waiting or under way",
-        ),
-        R::NoSuchMessage => (
-            StatusCode::NOT_FOUND,
-            "no_such_message",
-            "there is no such message".to_owned(),
-            "`annulus mesh inbox` shows the numbers",
-        ),
-        other => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "unexpected",
-            format!("mesh answered {other:?}"),
-            "this is a fault of the program: please report it",
-        ),
-    };
-    ApiError::new(status, code, message, hint)
 }

@@ -12,9 +12,9 @@ use super::verdict;
 /// The seed draws every kind of fault, unless options for faults or the network are given. Each run is done twice, and both
 /// must have one trace hash.
 ///
-/// Checked all the time: the fences that a node takes grow, the fences of a lock grow, no two nodes have a lock at once, a
-/// confirmed letter has come, and a delivered message was handled. Checked when the faults have stopped: the living forget
-/// those who went for good, every leaf set is exact, every node has peers in the mesh, and all are in the ring of one token.
+/// The checkers run all the time. Fences grow, per node and per lock. No two nodes have a lock at once. A confirmed letter
+/// has arrived. A delivered message was handled. When the faults have stopped, nodes forget those that are gone for good.
+/// Every leaf set is exact, every node has peers in the mesh, and all are in the ring of one token.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim node --nodes 12 --seconds 600 --runs 20

@@ -68,7 +68,7 @@ pub(super) fn run_telling<S: Scenario>(
     Ok(ExitCode::FAILURE)
 }
 
-/// What no single run was guilty of, but all of them together are.
+/// Prints the violations of all runs together, such as an excuse that too many of them used.
 fn complain(complaints: &[String]) -> anyhow::Result<ExitCode> {
     let mut out = stderr().lock();
     for complaint in complaints {

@@ -5,8 +5,8 @@
 //! data has not grown since. A crash or a random drop looks the same once, so the second loss in a row counts. If the
 //! candidate has led before, the third counts: the token may have been lost further on, and the candidate there is found first.
 //!
-//! One loss is enough if the candidate has never led, waited for the token as if it had got none, and then asked with another
-//! id than that of the token it was given: it cannot read the data (JA-32b). A token that this node restored itself has no
+//! One loss is enough for a candidate that cannot read the data (JA-32b). Such a candidate has never led. After the pass it
+//! waits as if it had got no token, and then asks with another id than that of the token it was given. A token that this node restored itself has no
 //! news of the candidate, so nothing else counts against it then.
 //!
 //! A node that passes data of another application to this one is found at once (JA-32c).

@@ -1,9 +1,10 @@
 //! Lost peers: nodes that were removed because they did not answer. If one of them answers again, a partition may have
 //! healed (PA-42).
 //!
-//! If many peers were lost, the ring was probably cut: for two minutes up to eight of them are probed every half second,
-//! so that the ring merges within two seconds of the end of the partition. If few were lost, one is probed after ten seconds, and then
-//! after twice as long each time: a node that is overloaded must not be kept so. After that one is probed every `merge_interval`.
+//! If many peers were lost, the ring was probably partitioned. For two minutes up to eight of them are probed every half
+//! second, so that the ring merges within two seconds after the partition ends. If few were lost, one is probed after ten
+//! seconds, and then after twice as long each time, so that probes do not keep an overloaded node busy. After that one is
+//! probed every `merge_interval`.
 
 use core::time::Duration;
 use std::collections::VecDeque;

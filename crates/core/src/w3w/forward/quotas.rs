@@ -38,8 +38,8 @@ impl Quotas {
         }
     }
 
-    /// Whether there is room for a message of another node: half of the store for all of them; of what the others leave,
-    /// half for one neighbour and a quarter for one sender.
+    /// Whether there is room for a message of another node. All of them may use half of the store. One neighbour may use half
+    /// of what the others leave, one sender a quarter.
     pub(super) fn has_held_room(&self, quota: u64, from: Nid, sender: Nid, size: usize) -> bool {
         let (limit, size) = (quota / 2, size as u64);
         let share = |of: Option<&u64>, part: u64| {
