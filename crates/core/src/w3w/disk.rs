@@ -27,7 +27,6 @@ const WAITING_MAX: usize = 1024;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The purpose of an operation of the store.
-#[expect(clippy::large_enum_variant, reason = "most operations are writes, the largest variant")]
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Pending {
     /// A page of a space, at the start.
@@ -55,7 +54,6 @@ pub(super) enum Pending {
 }
 
 /// A message to be written.
-#[expect(clippy::large_enum_variant, reason = "messages in transit are the many")]
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum PendingWrite {
     /// In transit.

@@ -409,10 +409,9 @@ impl Mesh {
     /// Sets the timer for the next deadline of any part, if one has changed.
     fn after_input(&mut self, now: Now) {
         let env = &mut self.lower.env;
-        if core::mem::take(&mut env.is_custody_stale) {
-            if let Some(at) = self.lower.custody.next_deadline() {
-                env.timers.set_earlier(Timer::Custody, not_at_once(at, now));
-            }
+        let is_stale = core::mem::take(&mut env.is_custody_stale);
+        if is_stale && let Some(at) = self.lower.custody.next_deadline() {
+            env.timers.set_earlier(Timer::Custody, not_at_once(at, now));
         }
         if !core::mem::take(&mut env.is_expiry_stale) {
             return;
