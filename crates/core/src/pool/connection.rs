@@ -56,6 +56,8 @@ pub(super) enum Due {
     Idle,
     /// It sends no greeting, does not read or does not close: abort it.
     Hung,
+    /// It was idle and does not close: abort it. That says nothing of the peer (PL-6).
+    SlowClose,
     /// The peer is silent.
     Silence(Silence),
 }
@@ -116,6 +118,8 @@ pub(super) struct Connection<L> {
     credit_bytes: usize,
     /// Whether our direction has ended.
     fin: bool,
+    /// Whether this node closes it because it was idle.
+    is_idle_close: bool,
     /// Whether it is kept until the kernel closes it.
     is_kept: bool,
 }
@@ -143,6 +147,7 @@ impl<L> Connection<L> {
             ahead_bytes: 0,
             credit_bytes: CREDIT_BYTES,
             fin: false,
+            is_idle_close: false,
             is_kept: false,
         }
     }
@@ -282,9 +287,15 @@ impl<L> Connection<L> {
         is_new
     }
 
-    /// Ends our direction after the queued messages. Returns how many of their bytes were written.
-    pub(super) fn finish<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) -> usize {
-        self.stage = Stage::Closing;
+    /// Ends our direction after the queued messages, because it is idle or the peer ended. Returns how many of their bytes
+    /// were written.
+    pub(super) fn finish<M: Machine>(
+        &mut self,
+        now: Instant,
+        is_idle: bool,
+        out: &mut Outbox<'_, M>,
+    ) -> usize {
+        (self.stage, self.is_idle_close) = (Stage::Closing, is_idle);
         self.used = now;
         let before = self.queued_bytes;
         self.pump(out);
@@ -430,6 +441,7 @@ impl<L> Connection<L> {
         match self.stage {
             Stage::Pausing => (self.connect_at, Due::Connect),
             Stage::Connecting => (self.connect_at + self.connect_max(), Due::ConnectFailed),
+            Stage::Closing if self.is_idle_close => (self.used + config.connect_timeout, Due::SlowClose),
             Stage::Silent | Stage::Closing => (self.used + config.connect_timeout, Due::Hung),
             Stage::Open if self.is_quiet() => (self.used + self.idle_max(config), Due::Idle),
             Stage::Open => (self.used + config.idle_timeout, Due::Hung),

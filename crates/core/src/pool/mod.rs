@@ -179,9 +179,7 @@ impl<L: PartialEq> Pool<L> {
         self.connections.change(stream, |connection| {
             if connection.stage() == Stage::Connecting {
                 connection.on_connected(now, out);
-                if is_stopping {
-                    connection.finish(now, out);
-                }
+                let _ = is_stopping.then(|| connection.finish(now, true, out));
             }
         });
         self.schedule(now, stream);
@@ -273,7 +271,7 @@ impl<L: PartialEq> Pool<L> {
             return Err(DecodeError::Truncated);
         }
         if connection.stage() != Stage::Closing {
-            self.finish(now, stream, out);
+            self.finish(now, stream, false, out);
         }
         Ok(())
     }
@@ -337,7 +335,7 @@ impl<L: PartialEq> Pool<L> {
             self.connections.iter().map(|at| (at.stream(), at.stage(), at.is_quiet())).collect();
         for (stream, stage, is_quiet) in streams {
             match stage {
-                Stage::Open => self.finish(now, stream, out),
+                Stage::Open => self.finish(now, stream, true, out),
                 Stage::Connecting if is_quiet => drop(self.abort(stream, out)),
                 Stage::Pausing => drop(self.remove(stream)),
                 Stage::Connecting | Stage::Silent | Stage::Closing => {}
@@ -487,7 +485,11 @@ impl<L: PartialEq> Pool<L> {
                 let lost = self.connect_failed(now, stream, None, out);
                 self.lost.extend(lost);
             }
-            Due::Idle => self.finish(now, stream, out),
+            Due::Idle => self.finish(now, stream, true, out),
+            Due::SlowClose => {
+                let lost = self.abort(stream, out).map(|lost| Lost { peer: None, ..lost });
+                self.lost.extend(lost);
+            }
             Due::Silence(Silence::Unresponsive) => self.mark_unresponsive(now, stream, out),
             Due::Hung | Due::Silence(Silence::Dead) => self.drop_connection(stream, out),
         }
@@ -536,14 +538,13 @@ impl<L: PartialEq> Pool<L> {
     }
 
     fn drop_connection<M: Machine>(&mut self, stream: StreamId, out: &mut Outbox<'_, M>) {
-        let is_in = |stage| self.connections.get(stream).is_some_and(|at| at.stage() == stage);
-        let (is_pausing, is_closing) = (is_in(Stage::Pausing), is_in(Stage::Closing));
+        let is_pausing = self.connections.get(stream).is_some_and(|at| at.stage() == Stage::Pausing);
         let lost = if is_pausing { self.remove(stream) } else { self.abort(stream, out) };
-        self.lost.extend(lost.map(|lost| if is_closing { Lost { peer: None, ..lost } } else { lost }));
+        self.lost.extend(lost);
     }
 
-    fn finish<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
-        self.connections.change(stream, |connection| connection.finish(now, out));
+    fn finish<M: Machine>(&mut self, now: Instant, stream: StreamId, is_idle: bool, out: &mut Outbox<'_, M>) {
+        self.connections.change(stream, |connection| connection.finish(now, is_idle, out));
         self.schedule(now, stream);
     }
 
@@ -568,7 +569,7 @@ impl<L: PartialEq> Pool<L> {
         if closing >= self.config.connections_max {
             return Err(Full);
         }
-        self.finish(now, stream, out);
+        self.finish(now, stream, true, out);
         Ok(())
     }
 

@@ -311,12 +311,22 @@ fn an_idle_connection_closes_in_good_order_and_a_hung_one_is_reset() {
     assert!(driver.send(2, b"one").unwrap().stream != stream, "a new one for new messages");
     driver.did();
     let lost: Vec<Lost> = (0..30).flat_map(|_| driver.pass(SECOND / 10)).collect();
-    assert!(lost.iter().any(|lost| lost.stream == stream && lost.connected), "it never ended: {lost:?}");
+    let slow = lost.iter().find(|lost| lost.stream == stream).expect("it never ended");
+    assert_eq!((slow.peer, slow.connected), (None, true), "a slow close says nothing of the peer");
     assert!(lost.iter().any(|lost| lost.stream != stream && !lost.connected), "it never stood");
     for _ in 0..150 {
         driver.pass(SECOND / 10);
     }
     assert!(driver.pool.is_empty() && driver.pool.deadline().is_none(), "it is no longer needed");
+}
+
+#[test]
+fn pl_6_a_connection_that_its_peer_ends_and_does_not_close_is_reported_with_the_peer() {
+    let mut driver = Driver::new(config());
+    let stream = driver.connect(2);
+    driver.pool.finished(driver.now, stream, &mut driver.queue.outbox()).unwrap();
+    let lost: Vec<Lost> = (0..80).flat_map(|_| driver.pass(SECOND / 10)).collect();
+    assert!(lost.iter().any(|lost| lost.stream == stream && lost.peer == Some(addr(2))), "{lost:?}");
 }
 
 #[test]
