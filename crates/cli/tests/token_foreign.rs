@@ -3,12 +3,21 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use common::foreign::{Foreign, frame, unframe};
 use common::ring::{counts, token};
 use common::{Agent, own_ip, own_udp_port, wait_until};
 use serde_json::json;
+
+/// Connects to a foreign node and sends nothing, when it is dropped: the node's `receive` fails.
+struct Hangup(SocketAddr);
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        drop(TcpStream::connect(self.0));
+    }
+}
 
 /// Agents, and a foreign node of the same ring.
 fn mixed(agents: usize, more: &[&str]) -> (Vec<Agent>, Foreign) {
@@ -120,6 +129,8 @@ fn ja_32b_a_node_that_cannot_read_our_data_is_named_and_left_out() {
     // It takes every token, and passes none on.
     std::thread::scope(|scope| {
         scope.spawn(|| while foreign.receive().is_ok() {});
+        // Ends that thread, also if the test fails.
+        let _end = Hangup((foreign.ip, foreign.port()).into());
         let left_out = |agent: &Agent| {
             let nodes = token(agent)["nodes"].clone();
             let ours = nodes.as_array()?.iter().find(|node| node["host_id"] == foreign.host_id)?.clone();
@@ -137,8 +148,6 @@ fn ja_32b_a_node_that_cannot_read_our_data_is_named_and_left_out() {
         wait_until("the others go on", || {
             agents.iter().all(|agent| loops(agent) > before + 20).then_some(())
         });
-        // Ends the thread above.
-        drop(std::net::TcpStream::connect((foreign.ip, foreign.port())));
     });
 }
 

@@ -7,7 +7,8 @@
 //!
 //! One loss is enough for a candidate that cannot read the data (JA-32b). Such a candidate has never led. After the pass it
 //! waits as if it had got no token, and then asks with another id than that of the token it was given. A token that this node restored itself has no
-//! news of the candidate, so nothing else counts against it then.
+//! news of the candidate. It counts against a candidate that has never led only, and the third time: by then a healthy
+//! candidate has found the node behind it.
 //!
 //! A node that passes data of another application to this one is found at once (JA-32c).
 
@@ -19,9 +20,10 @@ use super::super::message::{HostId, TokenId};
 use crate::common::ExpiringSet;
 use crate::time::Instant;
 
-/// So many losses in a row leave a node out that has never led, and one that has.
+/// The losses in a row that leave a node out if it has never led.
 const LOSSES_MAX: u32 = 2;
-const LOSSES_OF_A_LEADER_MAX: u32 = 3;
+/// The same if it has led before, or if this node restored the token itself and so has no news of it.
+const LOSSES_UNCERTAIN_MAX: u32 = 3;
 /// How long it is left out the first time; each further loss doubles it.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
 const LEFT_OUT_FOR_MAX: Duration = Duration::from_secs(3600);
@@ -117,15 +119,15 @@ impl Losses {
             return None;
         }
         let was_not_taken = pass.was_not_taken == Some(true);
-        if is_own && !was_not_taken {
+        if is_own && !was_not_taken && pass.tenures > 0 {
             return None;
         }
         let suspect = self.suspects.entry(pass.to).or_insert(Suspect { losses: 0, left_out_until: now });
         suspect.losses += 1;
         let losses_max = match pass.tenures {
             _ if was_not_taken => 1,
-            0 => LOSSES_MAX,
-            _ => LOSSES_OF_A_LEADER_MAX,
+            0 if !is_own => LOSSES_MAX,
+            _ => LOSSES_UNCERTAIN_MAX,
         };
         let beyond = suspect.losses.checked_sub(losses_max)?;
         let wait = LEFT_OUT_FOR.saturating_mul(1 << beyond.min(8)).min(LEFT_OUT_FOR_MAX);
