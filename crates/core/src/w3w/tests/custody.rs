@@ -398,7 +398,7 @@ fn cu_23_a_withdrawal_that_fails_while_the_lifetime_ends_leaves_no_letter_open()
 }
 
 #[test]
-fn cu_23_expired_is_said_only_of_a_letter_that_never_left() {
+fn cu_23_only_a_letter_that_never_left_is_expired() {
     for has_peer in [false, true] {
         let mut desk = Desk::new(&config());
         if has_peer {
