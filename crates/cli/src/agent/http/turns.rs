@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Api;
-use super::error::{ApiError, ErrorBody, JsonBody, Nothing, PathArg};
+use super::error::{ApiError, ErrorBody, JsonBody, Nothing, PathArg, number};
 use crate::agent::services;
 
 /// The longest name.
@@ -67,6 +67,7 @@ struct TurnAnswer {
     /// The length of a lease: keep the turn every sixth of it.
     lease_ms: u64,
     /// To be presented to an agent that was restarted.
+    #[schema(format = "uint64")]
     session: u64,
     /// The end of validity on the clock of this boot, in microseconds.
     deadline_micros: u64,
@@ -182,11 +183,14 @@ struct ResumeRequest {
     /// As the client drew it.
     #[schema(pattern = "^[0-9a-fA-F]{32}$")]
     turn: String,
-    /// As granted.
+    /// As granted: any 64 bits.
+    #[schema(format = "uint64")]
     session: u64,
     /// As granted.
+    #[serde(deserialize_with = "number")]
     fence: u64,
     /// The end of validity in the last answer.
+    #[serde(deserialize_with = "number")]
     deadline_micros: u64,
     /// The boot, as in the grant.
     boot_id: String,
