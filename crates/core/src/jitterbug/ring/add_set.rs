@@ -12,6 +12,8 @@ use super::penalties::Penalties;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddSet {
     nodes: BTreeMap<HostId, Waiting>,
+    /// How many of them are not in the list.
+    unlisted: usize,
     next: u64,
     nodes_max: usize,
     /// Nodes that sent one TR1 from another port than the ring's.
@@ -29,7 +31,7 @@ struct Waiting {
 
 impl AddSet {
     pub(super) fn new(nodes_max: usize) -> Self {
-        Self { nodes: BTreeMap::new(), next: 0, nodes_max, unconfirmed: BTreeSet::new() }
+        Self { nodes: BTreeMap::new(), unlisted: 0, next: 0, nodes_max, unconfirmed: BTreeSet::new() }
     }
 
     /// Notes a TR1 from another port than the ring's. Returns whether one came before, with the same host id, address
@@ -46,7 +48,7 @@ impl AddSet {
     }
 
     /// Remembers a node; the newest endpoint of a host counts. Returns false if the set is full.
-    pub(super) fn remember(&mut self, node: NodeEntry) -> bool {
+    pub(super) fn remember(&mut self, node: NodeEntry, list: &NodeList) -> bool {
         if let Some(known) = self.nodes.get_mut(&node.host_id) {
             known.addr = node.addr;
             return true;
@@ -55,15 +57,19 @@ impl AddSet {
             return false;
         }
         self.nodes.insert(node.host_id, Waiting { order: self.next, addr: node.addr });
+        self.unlisted += usize::from(!list.contains(node.host_id));
         self.next += 1;
         true
     }
 
-    /// Remembers a node that was in the list until now: no limit may lose it (J-6).
-    pub(super) fn retain(&mut self, node: NodeEntry) {
-        let order = self.next;
-        self.nodes.entry(node.host_id).or_insert(Waiting { order, addr: node.addr });
-        self.next += 1;
+    /// Remembers the nodes of the old list that the new one lacks: no limit may lose them (J-6).
+    pub(super) fn retain_missing(&mut self, old: &NodeList, new: &NodeList) {
+        for node in old.nodes().iter().filter(|node| !new.contains(node.host_id)) {
+            let order = self.next;
+            self.nodes.entry(node.host_id).or_insert(Waiting { order, addr: node.addr });
+            self.next += 1;
+        }
+        self.count_unlisted(new);
     }
 
     /// Adds new nodes to the list, and moves those that may be moved (JA-38). Applied nodes leave the set; nodes that
@@ -96,13 +102,18 @@ impl AddSet {
                 self.nodes.remove(&node.host_id);
             }
         }
+        self.count_unlisted(list);
         events.append(&mut moved);
         events
     }
 
-    /// How many waiting hosts are not in the list.
-    pub(super) fn unknown_to(&self, list: &NodeList) -> usize {
-        self.nodes.keys().filter(|host_id| !list.contains(**host_id)).count()
+    /// How many waiting hosts are not in the list. Every TR1 reads it, so it is counted when list or set change.
+    pub(super) fn unlisted(&self) -> usize {
+        self.unlisted
+    }
+
+    fn count_unlisted(&mut self, list: &NodeList) {
+        self.unlisted = self.nodes.keys().filter(|host_id| !list.contains(**host_id)).count();
     }
 
     pub(super) fn len(&self) -> usize {

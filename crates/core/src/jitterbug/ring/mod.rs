@@ -91,7 +91,7 @@ impl Ring {
 
     /// Puts this node into its own add-set.
     pub(super) fn add_self(&mut self, own: NodeEntry) {
-        self.add_set.remember(own);
+        self.add_set.remember(own, &self.list);
     }
 
     /// Whether one more TR1 from this source is accepted (JA-53).
@@ -113,7 +113,7 @@ impl Ring {
         if listed == Some(node.addr)
             || is_link_local(node.addr.ip())
             || !(is_ring_port || self.add_set.confirm(node))
-            || self.add_set.remember(node)
+            || self.add_set.remember(node, &self.list)
         {
             Remembered::Yes
         } else {
@@ -188,9 +188,7 @@ impl Ring {
     pub(super) fn adopt(&mut self, list: Option<NodeList>, from: IpAddr, own: NodeEntry) -> Option<Event> {
         if let Some(list) = list {
             let old = core::mem::replace(&mut self.list, list);
-            for node in old.nodes().iter().filter(|node| !self.list.contains(node.host_id)) {
-                self.add_set.retain(*node);
-            }
+            self.add_set.retain_missing(&old, &self.list);
         }
         let conflict = self.check_own_entry(own);
         // JA-44: a node that brings a token is alive.
@@ -210,7 +208,7 @@ impl Ring {
             Some(addr) if addr.ip() != own.addr.ip() => self.report_conflict(addr),
             _ => None,
         };
-        self.add_set.remember(own);
+        self.add_set.remember(own, &self.list);
         conflict
     }
 
@@ -329,7 +327,7 @@ impl Ring {
 
     /// How long a waiter waits now.
     pub(super) fn renew(&self, config: &Config) -> Duration {
-        config.renew_for(self.list.len() + self.add_set.unknown_to(&self.list))
+        config.renew_for(self.list.len() + self.add_set.unlisted())
     }
 
     pub(super) fn list(&self) -> &NodeList {
