@@ -82,6 +82,7 @@ impl From<jitterbug::LostReason> for LostReason {
             R::Stalled => Self::Paused,
             R::Merged => Self::Taken,
             R::CutOff => Self::CutOff,
+            _ => Self::Unknown,
         }
     }
 }

@@ -186,6 +186,7 @@ impl Serialize for Id {
 
 /// Why a text is not an [`Id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParseIdError {
     /// Another number of characters than 32.
     #[error("an id has 32 hexadecimal digits, this text has {0} characters: give the whole id")]

@@ -129,6 +129,7 @@ pub trait Machine: Sized {
 
 /// Why a machine refused an input from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The bytes are not a message.
     #[error("malformed: {0}")]

@@ -132,6 +132,7 @@ pub enum StoreResult<'a> {
 /// Why the store failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum StoreFault {
     /// The driver's queue of operations is full.
     Busy,

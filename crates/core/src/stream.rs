@@ -74,6 +74,7 @@ pub struct Watch {
 /// Why a stream is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CloseReason {
     /// Both sides finished.
     Done,

@@ -6,6 +6,7 @@
 
 /// Why bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// They end too early.
     #[error("it ends too early")]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 /// The reason why a declared endpoint or store could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// The port is taken.
     #[error("another process uses {at}: stop it or choose another port")]
@@ -59,6 +60,7 @@ impl BindError {
 
 /// The error of opening the store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// Another process has it open.
     #[error("another process uses the store {}: stop it or choose another data directory", path.display())]

@@ -167,6 +167,7 @@ impl<M: Machine> fmt::Debug for Handle<M> {
 
 /// The end of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// As it wished, after [`Handle::stop`].
     Stopped,
@@ -185,6 +186,7 @@ pub struct Stopped;
 
 /// The reason why a command was not taken, with the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TryCommandError<C> {
     /// Too many wait.
     #[error("too many commands wait: try again later")]

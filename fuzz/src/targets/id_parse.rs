@@ -17,5 +17,6 @@ pub(super) fn run(bytes: &[u8]) {
         Err(ParseIdError::Digit(bad)) => {
             assert!(text.contains(bad) && !bad.is_ascii_hexdigit());
         }
+        Err(error) => panic!("no rule for {error:?}"),
     }
 }

@@ -51,6 +51,7 @@ fn why(failure: Failure) -> &'static str {
         Failure::NoRoute => "every path that was tried failed: the ring is being repaired, try again",
         Failure::Busy => "the owner, or a node on the path, had no room for it: try again later",
         Failure::NoSuchNode => "no node has that id: look at the members",
+        _ => "the ring reported a failure that this version of the library does not know",
     }
 }
 

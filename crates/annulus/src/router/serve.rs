@@ -218,7 +218,8 @@ impl Remembered {
         let is_kept = match verdict {
             Verdict::Accept | Verdict::Keep | Verdict::Refuse(_) => true,
             Verdict::Answer(answer) => answer.len() <= REMEMBERED_BYTES_MAX,
-            Verdict::Busy(_) => false,
+            // `Busy` asks for another attempt, so the handler sees the message again.
+            _ => false,
         };
         if self.max == 0 || !is_kept || self.verdicts.insert(id, verdict.clone()).is_some() {
             return;

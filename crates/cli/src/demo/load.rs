@@ -168,7 +168,7 @@ fn outcome_text(outcome: &Outcome) -> String {
         Outcome::Failed { why } => format!("{why:?}"),
         Outcome::Unknown => "its end is not known".into(),
         Outcome::Refused { reason, .. } => format!("it was refused: {reason}"),
-        Outcome::Delivered { .. } | Outcome::Kept { .. } => "its path is not known".into(),
+        _ => "its path is not known".into(),
     }
 }
 

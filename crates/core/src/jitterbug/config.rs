@@ -230,6 +230,7 @@ impl Config {
 
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// Other nodes could not reach this address.
     #[error(

@@ -141,6 +141,7 @@ use crate::tag::RequestId;
 
 /// The commands of the application; `C` is a change of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command<C> {
     /// Returns the status of the node.
     Status,
@@ -203,6 +204,7 @@ pub enum Command<C> {
 
 /// The replies to commands.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Reply {
     /// The status of the node.
     Status(Box<Status>),
@@ -264,6 +266,7 @@ pub enum Compute {
 /// The events of `token`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// The node has its identity and begins.
     Started {
@@ -420,6 +423,7 @@ pub enum Event {
 /// Why a node did not take the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum PassFailure {
     /// It ended the stream without an answer.
     Refused,
@@ -434,6 +438,7 @@ pub enum PassFailure {
 /// Why a hold ended by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LostReason {
     /// Its limit was reached.
     Limit,
@@ -450,6 +455,7 @@ pub enum LostReason {
 /// Why a leader dropped its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum DropReason {
     /// At random (J-31).
     Random,

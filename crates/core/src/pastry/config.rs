@@ -222,6 +222,7 @@ const MESSAGE_BYTES_LEAST: usize = 64 * 1024;
 
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The leaf set has two sides of one size.
     #[error("route.leaf_set_max is {leaf_set_max}: it must be even and at least 2, half for each side")]

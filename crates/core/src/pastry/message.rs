@@ -245,6 +245,7 @@ impl Report {
 /// The outcome of a message of this node (PD-9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Outcome {
     /// The application of the owner accepted it.
     Delivered {
@@ -282,6 +283,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Failure {
     /// The owner runs no application of that name.
     NoApplication = 0,

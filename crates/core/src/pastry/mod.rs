@@ -140,6 +140,7 @@ use crate::machine::Machine;
 
 /// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// Sends a message to the owner of a key (N-6). The reply is its [`Outcome`].
     ///
@@ -245,6 +246,7 @@ impl Command {
 
 /// The replies to commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reply {
     /// The outcome of a message.
     Outcome(Outcome),
@@ -278,6 +280,7 @@ pub enum Reply {
 /// The events of `route`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// The node has joined, and delivers messages from now on.
     Joined {
@@ -402,6 +405,7 @@ impl KeyRange {
 
 /// The verdict of an application on a delivered message (PD-6).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// The application accepts the message: it is delivered.
     Accept,
@@ -462,6 +466,7 @@ pub struct Passing<'a> {
 
 /// The decision about a message on its path (PA-37).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Forward {
     /// It continues unchanged.
     Continue,
@@ -478,6 +483,7 @@ pub enum Forward {
 
 /// Why a choice of [`Application::forward`] is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ForwardError {
     /// The chosen next node is in none of this node's tables.
     #[error("{0} is in none of this node's tables: choose a node of them")]

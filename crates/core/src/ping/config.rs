@@ -83,6 +83,7 @@ impl Config {
 
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// No time between pings.
     #[error("ping.interval is zero: give it a duration such as \"1s\"")]

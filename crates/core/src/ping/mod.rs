@@ -92,6 +92,7 @@ use crate::time::micros;
 
 /// A command of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// Pings this address once, peer or not.
     Ping {
@@ -112,6 +113,7 @@ pub enum Command {
 
 /// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reply {
     /// The ping was answered.
     Answered {
@@ -135,6 +137,7 @@ pub enum Reply {
 /// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// A ping was answered.
     PingAnswered {

@@ -51,6 +51,7 @@ pub struct MemberStatus {
 
 /// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// Starts failure detection again after a [`Command::Stop`]; a new machine starts by itself (S-132).
     Start,
@@ -115,6 +116,7 @@ pub enum Command {
 
 /// The replies to commands.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Reply {
     /// The command is done.
     Done,
@@ -186,6 +188,7 @@ pub struct Info {
 /// Why a member joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum JoinReason {
     /// This node did not know it.
     New,
@@ -196,6 +199,7 @@ pub enum JoinReason {
 /// The events of `members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// A member joined.
     MemberJoined {

@@ -227,6 +227,7 @@ pub const PACKET_BYTES_MAX: usize = 32_767;
 
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// The id 0, which in a ping means any node.
     #[error("the id is zero, which stands for nobody: make an id from a UUID")]

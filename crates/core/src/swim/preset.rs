@@ -13,6 +13,7 @@ use super::sorter::NodeSorter;
 /// A named set of [`Settings`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Preset {
     /// The failure detector of the SWIM paper with its suspicion, and nothing else.
     OriginalSwim,

@@ -78,6 +78,7 @@ impl Services {
 
 /// Why a name and tags cannot be metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TagsError {
     /// The metadata would be larger than its limit.
     #[error(

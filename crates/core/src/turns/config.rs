@@ -96,6 +96,7 @@ const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// Why a configuration cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// None, or too many.
     #[error("token.voters names {0} addresses: name 1, 3, 5 or 7, the same on all nodes")]

@@ -128,6 +128,7 @@ pub struct ParseTurnIdError;
 
 /// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// Requests a turn. The reply comes with the turn, or when the wait is over.
     Lock(Lock),
@@ -184,6 +185,7 @@ pub struct Resume {
 
 /// The replies to commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reply {
     /// The turn is granted.
     Granted(Grant),
@@ -276,6 +278,7 @@ impl Blocker {
 /// Why a turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LostReason {
     /// No majority of voters renewed it in time.
     NoMajority,
@@ -294,6 +297,7 @@ pub enum LostReason {
 /// The events of `turns`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// This node has a turn.
     TurnGranted {

@@ -232,6 +232,7 @@ impl Config {
 
 /// Why a configuration cannot work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// Other nodes could not reach this address.
     #[error("{ip} is no address that others can dial: set node.bind to one of this machine")]

@@ -17,6 +17,7 @@ use crate::store::StoreFault;
 /// The events of `mesh`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// INIT is over.
     Started {
@@ -185,6 +186,7 @@ pub enum Event {
 /// Why a peer left the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Leave {
     /// Its connection broke.
     Broken,

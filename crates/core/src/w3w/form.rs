@@ -149,6 +149,7 @@ impl Receipts {
 /// Why a recipient refuses a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum RefusalReason {
     /// The recipient blocks the sender.
     Blocked,

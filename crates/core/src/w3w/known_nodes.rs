@@ -48,6 +48,7 @@ pub fn known_nodes_from_json(text: &str) -> Result<Vec<KnownNode>, KnownNodesErr
 
 /// Why a text is no known-nodes list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KnownNodesError {
     /// It is not a JSON object.
     #[error("line {line} is not part of a JSON object of addresses: set the file aside")]

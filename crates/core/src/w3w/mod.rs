@@ -133,6 +133,7 @@ use crate::store::StoreFault;
 
 /// The commands of the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Command {
     /// Sends DATA to a node. The reply comes when it is on disk: [`Reply::Sent`], or the reason why not.
     Send {
@@ -285,6 +286,7 @@ pub enum Command {
 
 /// The replies to commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reply {
     /// The message is on disk and queued.
     Sent {

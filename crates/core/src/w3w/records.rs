@@ -62,6 +62,7 @@ pub struct Sent {
 /// Why a message of this node waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Why {
     /// This node has no peer.
     NoPeer,
@@ -76,6 +77,7 @@ pub enum Why {
 /// The state of a message from this node (CU-23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum SentState {
     /// Only this node has it.
     Waiting,

@@ -100,7 +100,7 @@ impl Chatter {
             CloseReason::Done => assert!(talk.finished && talk.fin_sent && talk.sent == talk.written),
             CloseReason::Refused | CloseReason::Unreachable | CloseReason::Failed => assert!(!talk.begun),
             CloseReason::TimedOut | CloseReason::Reset => {}
-            CloseReason::Overrun => panic!("it heeded what was sent"),
+            reason => panic!("it heeded what was sent: {reason:?}"),
         }
         out.event(Closed(reason, talk.received));
     }

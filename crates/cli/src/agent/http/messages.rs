@@ -112,6 +112,19 @@ struct SendRequest {
     once: bool,
 }
 
+impl SendRequest {
+    fn command(self, wants_answer: bool) -> Result<pastry::Command, ApiError> {
+        Ok(pastry::Command::Route {
+            app: app(self.app)?,
+            key: key_of(&self.key),
+            payload: payload(&self.payload_base64)?,
+            once: self.once,
+            wants_answer,
+            deadline: None,
+        })
+    }
+}
+
 /// The application of the owner has the message.
 #[derive(Serialize, ToSchema)]
 struct SendAnswer {
@@ -140,16 +153,7 @@ struct SendAnswer {
     (status = 504, description = "It is not known whether it was delivered.", body = ErrorBody),
 ))]
 async fn send(State(api): State<Api>, body: LetterBody<SendRequest>) -> Result<Json<SendAnswer>, ApiError> {
-    let command = body.read(|request| {
-        Ok(pastry::Command::Route {
-            app: app(request.app)?,
-            key: key_of(&request.key),
-            payload: payload(&request.payload_base64)?,
-            once: request.once,
-            wants_answer: false,
-            deadline: None,
-        })
-    })?;
+    let command = body.read(|request| request.command(false))?;
     let (state, by, hops) = match route_from(&api, command).await? {
         pastry::Reply::Outcome(pastry::Outcome::Kept { by, hops }) => ("kept", by, hops),
         pastry::Reply::Outcome(pastry::Outcome::Delivered { by, hops, .. }) => ("handled", by, hops),
@@ -189,16 +193,7 @@ struct AskAnswer {
     (status = 504, description = "No answer came.", body = ErrorBody),
 ))]
 async fn ask(State(api): State<Api>, body: LetterBody<SendRequest>) -> Result<Json<AskAnswer>, ApiError> {
-    let command = body.read(|request| {
-        Ok(pastry::Command::Route {
-            app: app(request.app)?,
-            key: key_of(&request.key),
-            payload: payload(&request.payload_base64)?,
-            once: request.once,
-            wants_answer: true,
-            deadline: None,
-        })
-    })?;
+    let command = body.read(|request| request.command(true))?;
     match route_from(&api, command).await? {
         pastry::Reply::Outcome(pastry::Outcome::Delivered { by, hops, answer }) => Ok(Json(AskAnswer {
             state: "handled",

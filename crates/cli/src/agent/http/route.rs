@@ -297,6 +297,7 @@ fn failed(reason: Failure) -> ApiError {
         Failure::NoRoute => ("every way that was tried failed", "see `annulus tables`, and try again"),
         Failure::NoSuchNode => ("no node has that id", "see `annulus members`"),
         Failure::Busy => ("a node on the way had no room for the message", "wait and try again"),
+        _ => ("the ring could not deliver the message", "see `annulus tables`, and try again"),
     };
     let status = match reason {
         Failure::NoApplication | Failure::NoSuchNode => StatusCode::NOT_FOUND,

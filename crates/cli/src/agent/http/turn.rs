@@ -57,7 +57,7 @@ enum News {
 ///
 /// The answer is a stream of server-sent events, each with a JSON object. `held` (`hold`, `fence`, `silence_ms`) comes
 /// when the token is here, `alive` periodically. `ended` comes when the turn is over; its `reason` is "released",
-/// "limit", "stopping", "stalled", "merged" or "cut_off". If the agent does not answer `POST /v1/token/keep` for
+/// "limit", "stopping", "stalled", "merged", "cut_off" or "unknown". If the agent does not answer `POST /v1/token/keep` for
 /// `silence_ms`, the ring may have regenerated the token. If the client disconnects, the agent passes the token on after
 /// `silence_ms`; a client that has ended its work releases the hold.
 #[utoipa::path(post, path = "/v1/token/turn", request_body = TurnRequest, responses(
@@ -219,6 +219,7 @@ async fn end_of(hold: RequestId, events: &mut Events<Node>) -> &'static str {
                     LostReason::Stalled => "stalled",
                     LostReason::Merged => "merged",
                     LostReason::CutOff => "cut_off",
+                    _ => "unknown",
                 };
             }
             _ => {}

@@ -530,7 +530,7 @@ fn gone(reason: LostReason) -> ApiError {
         LostReason::Taken => "another has the name: the clock of this machine was stopped",
         LostReason::Unattended => "the client did not keep the turn",
         LostReason::Stopping => "the agent stopped",
-        LostReason::Unknown => "this agent does not know the turn",
+        _ => "this agent does not know the turn",
     };
     ApiError::new(StatusCode::GONE, "turn_lost", why, "stop what runs under the turn, and get a new one")
 }

@@ -403,6 +403,7 @@ impl Letters {
             SentState::UnderWay => !message.has_left,
             SentState::Given => !message.has_left || message.plan.is_letter,
             SentState::Waiting | SentState::Unconfirmed | SentState::Cancelled => false,
+            _ => return Err(Violation::new(format!("no rule of T for the state {state}"))),
         };
         if !is_false || is_harmed(sim, host) {
             return Ok(());
