@@ -105,7 +105,8 @@ impl<M: ServiceMachine> Channel<M> {
         }
     }
 
-    /// Gives a command and ignores its reply. It works in `drop`: if too many commands wait, a task waits with it.
+    /// Gives a command and ignores its reply. It can be called in `drop`: if the command queue is full, a spawned
+    /// task waits for room.
     pub(crate) fn tell(&self, command: M::Command) {
         match self {
             Self::Alone(handle) => tell(handle, command),

@@ -41,7 +41,7 @@ impl KnownNodes {
     }
 }
 
-/// Writes the file whenever the mesh knows other nodes, until the node ends.
+/// Writes the file at the start and after each change of the known nodes, until the node ends.
 pub(crate) async fn keep(node: Handle<Node>, file: Option<KnownNodes>) {
     let mut events = node.events();
     // Without the service there is nothing to keep.

@@ -66,8 +66,8 @@
 //! # Ok::<(), annulus_sim::Violation>(())
 //! ```
 //!
-//! The crate `annulus-sim` has the faults (crashes, cuts, pauses, clocks that drift, disks that forget), scenarios and
-//! checkers. [`book::simulate`] goes on from here.
+//! The crate `annulus-sim` has the faults (crashes, partitions, pauses, clock drift, lost writes and disks),
+//! scenarios and checkers. [`book::simulate`] goes on from here.
 //!
 //! # Embed a node
 //!
@@ -77,7 +77,7 @@
 //! | handle | for |
 //! |---|---|
 //! | [`Node::members`]: [`MemberList`] | the members, their changes, broadcasts, messages to one member |
-//! | [`Node::route`]: [`Router`] | the owner of a key: send to it, ask it, serve as it |
+//! | [`Node::route`]: [`Router`] | the owner of a key: send to it, ask it, handle messages for own keys |
 //! | [`Node::token`]: [`Token`] | turns in the order of a ring, and values that travel with the token |
 //! | [`Node::locks`]: [`Locks`] | named locks that a majority of voters grants, with fences |
 //! | [`Node::mesh`]: [`Mesh`] | messages and files to nodes that may be offline |

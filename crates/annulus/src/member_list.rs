@@ -234,7 +234,7 @@ impl MemberList {
         Ok(Tags::decode(&self.local_node().await?.meta).unwrap_or_default().tags)
     }
 
-    /// Changes the tags of this node and broadcasts them; the tags as they are then. A tag that is both set and removed is
+    /// Changes the tags of this node and broadcasts them. Returns the new tags. A tag that is both set and removed is
     /// removed. A node with a data directory has the change after a restart, too.
     ///
     /// # Errors
@@ -286,7 +286,7 @@ impl MemberList {
         }
     }
 
-    /// Leaves the group. Returns when a first member was sent the notice (S-136). `None` is no timeout.
+    /// Leaves the group. Returns when the notice was sent to one member (S-136). `None` is no timeout.
     ///
     /// # Errors
     /// If no member received it before the timeout, the node has ended, or its failure detector is paused.

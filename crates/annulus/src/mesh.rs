@@ -303,7 +303,7 @@ impl Sent {
     /// [`Mesh::sent`].
     ///
     /// # Errors
-    /// [`MeshError::NotDelivered`] with the state, once nothing more can become known.
+    /// [`MeshError::NotDelivered`] with the state, once that state is final.
     pub async fn delivered(&self) -> Result<(), MeshError> {
         let number = self.number;
         let mut events = self.mesh.channel.events_where(move |event| {
@@ -318,10 +318,10 @@ impl Sent {
         }
     }
 
-    /// Withdraws it; whether it certainly never left this node.
+    /// Withdraws it. Returns whether it certainly never left this node.
     ///
     /// # Errors
-    /// [`MeshError::NotDelivered`] if nothing more can become known of it.
+    /// [`MeshError::NotDelivered`] if its state is final.
     pub async fn cancel(&self) -> Result<bool, MeshError> {
         match self.mesh.command(Command::Cancel { number: self.number }).await? {
             Reply::Cancelled { is_certain } => Ok(is_certain),

@@ -31,7 +31,7 @@ pub struct Token {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// No token came by in time: nothing was changed, and nothing will be.
+    /// No token arrived in time: nothing was changed, and nothing will be.
     #[error("no token came by in time: wait longer, or look at the ring with `status`")]
     NoToken,
     /// The ring has voters: its turns are exclusive, and no weak one is given beside them.
@@ -136,7 +136,7 @@ impl Token {
     /// Sets a value, a JSON text, in the next tenure of this node; `null` unsets it. Returns when it is set.
     ///
     /// # Errors
-    /// [`TokenError::NoToken`] if no token came by within `wait`: then the value is not set.
+    /// [`TokenError::NoToken`] if no token arrived within `wait`: then the value is not set.
     pub async fn set(&self, key: &str, json: &str, wait: Duration) -> Result<(), TokenError> {
         let value = Raw::new(json).map_err(|error| TokenError::NotJson(error.to_string()))?;
         let change = Set { key: key.to_owned(), value };
@@ -148,7 +148,7 @@ impl Token {
         }
     }
 
-    /// Watches a value: it is looked at whenever the token comes by.
+    /// Watches a value: it is read whenever the token arrives.
     #[must_use]
     pub fn watch(&self, key: impl Into<String>) -> TokenWatch {
         let events = self.channel.events_where(|event| {

@@ -197,7 +197,7 @@ impl Turn {
         .await
     }
 
-    /// Ends the turn, and waits until the node has passed that on.
+    /// Ends the turn, and waits until the node has released it.
     pub async fn release(self) {
         self.place.release().await;
     }

@@ -8,8 +8,9 @@
 //! # Promises of a driver
 //!
 //! 1. It binds everything in [`Machine::endpoints`], then calls [`Machine::handle_start`] once, before all else.
-//! 2. *Loading*: from there until the store has answered all requests, the driver calls only [`Machine::handle_stored`]
-//!    and [`Machine::handle_timeout`]. So no message reaches a machine before it has read its state.
+//! 2. *Loading*: from `handle_start` until the store has answered all requests, the driver calls only
+//!    [`Machine::handle_stored`] and [`Machine::handle_timeout`]. So no message reaches a machine before it has read
+//!    its state.
 //! 3. `now` never goes back between calls, keeps running while the computer is suspended, and is read again for each
 //!    call.
 //! 4. After each call (or several) it calls [`Machine::poll_timeout`], and calls [`Machine::handle_timeout`] at that
@@ -61,7 +62,8 @@ pub trait Machine: Sized {
     /// Handles a datagram.
     ///
     /// # Errors
-    /// If the bytes are no message, or one that is refused in the present state; nothing but counters has changed.
+    /// If the bytes are not a message, or the machine refuses the message in its present state. Only counters have
+    /// changed.
     fn handle_datagram(
         &mut self,
         now: Now,

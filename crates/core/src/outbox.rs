@@ -119,7 +119,7 @@ impl<M: Machine> Queue<M> {
         self.next >= self.actions.records.len()
     }
 
-    /// Takes the oldest action. When the last one is taken, the arena is free again. Its memory is kept for the next
+    /// Takes the oldest action. When the last one is taken, the arena is empty. Its memory is kept for the next
     /// call, unless a rare large action made it grow.
     #[expect(
         clippy::should_implement_trait,
@@ -324,8 +324,8 @@ impl<M: Machine> Outbox<'_, M> {
         self.actions.records.is_empty()
     }
 
-    /// Runs an inner machine as `service`: its ids get the tag, its events and replies are wrapped. A reply for which
-    /// `reply` returns `None` was for the outer machine, and goes no further.
+    /// Runs an inner machine as `service`: its ids get the tag, its events and replies are wrapped. The driver gets
+    /// no reply for which `reply` returns `None`: the outer machine has consumed it.
     pub fn nested<C: Machine, T>(
         &mut self,
         service: Service,
@@ -336,7 +336,7 @@ impl<M: Machine> Outbox<'_, M> {
         self.nested_where(service, |told| Some(event(told)), reply, run)
     }
 
-    /// The same; an event for which `event` returns `None` goes no further, too.
+    /// The same; the driver also gets no event for which `event` returns `None`.
     pub fn nested_where<C: Machine, T>(
         &mut self,
         service: Service,

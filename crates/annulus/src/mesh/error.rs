@@ -44,7 +44,7 @@ pub enum MeshError {
     /// The bytes have changed.
     #[error("the bytes are not those that were offered: offer the file again")]
     Changed,
-    /// Nothing more can become known of the message.
+    /// The state of the message is final.
     #[error("the message is {0}: nothing more can become known of it")]
     NotDelivered(SentState),
     /// The file could not be read.

@@ -13,8 +13,8 @@ use tokio::task::spawn_blocking;
 use super::{Mesh, MeshError, Sent};
 use crate::channel::ServiceEvents;
 
-/// The length of a block. The database gives a value room in powers of two, and there is something around a block, so that
-/// a whole MiB would take two.
+/// The length of a block. The database stores a value in a power of two of bytes. With the form around it, a block of
+/// one MiB would take two MiB.
 const BLOCK_BYTES: usize = (1 << 20) - (1 << 12);
 /// The pause when the node has too much to do.
 const BUSY_PAUSE: Duration = Duration::from_millis(200);

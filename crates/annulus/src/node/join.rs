@@ -40,7 +40,7 @@ pub enum JoinError {
         /// Its address, if it is known.
         at: String,
     },
-    /// Another member has the name of this node. Both run, but the name means neither of them.
+    /// Another member has the name of this node. Both run, but the name identifies neither of them.
     #[error("the member at {at} has the name {name:?} too: give one of the two another name")]
     NameTaken {
         /// The name.

@@ -22,9 +22,9 @@ const REFRESH: Duration = Duration::from_millis(100);
 
 /// Run a group of real nodes on loopback addresses, with a page to watch and to break them.
 ///
-/// All nodes run in this process, on 127.73.x.1 and following, with members, route, token and mesh. Messages, turns and mail
-/// run by themselves. The page kills, revives, suspends and cuts nodes; `/v1` there is the API of the first node. Ctrl-C ends
-/// the demo and removes its files.
+/// All nodes run in this process, on 127.73.x.1 and following, with members, route, token and mesh. Messages, turns
+/// and mail are generated. The page has controls to kill, revive, suspend or partition nodes; its `/v1` is the API of
+/// the first node. Ctrl-C ends the demo and removes its files.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus demo

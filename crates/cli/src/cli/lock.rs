@@ -40,16 +40,17 @@ pub(crate) struct Lock {
 /// How to wait for a turn, and how to run a command in it.
 #[derive(clap::Args, Clone)]
 pub(super) struct How {
-    /// Do not wait: exit with the conflict exit code if another client has the turn.
+    /// Exit with the conflict exit code if another client has the turn. A weak turn is tried for one loop of the token.
     #[arg(long = "try", id = "try_once", conflicts_with = "wait")]
     try_once: bool,
-    /// How long to wait for the turn, up to 24h.
+    /// How long to wait for the turn, up to 24h, which is the default.
     #[arg(long, value_name = "DURATION")]
     wait: Option<String>,
-    /// The limit of the run time, from 1ms to 24h. The command must have ended by then.
+    /// The limit of the run time, from 1ms to 24h. The command must have ended by then [default: 60s for the token,
+    /// 1h for a name].
     #[arg(long, value_name = "DURATION")]
     limit: Option<String>,
-    /// Leave the command in our process group, so that it can read from the terminal.
+    /// Leave the command in the process group of this program, so that it can read from the terminal.
     #[arg(long)]
     pub(super) foreground: bool,
     /// The exit code if another client has the turn.

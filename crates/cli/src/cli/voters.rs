@@ -109,7 +109,7 @@ enum TurnVerbs {
         /// The turn.
         #[arg(env = "ANNULUS_TURN", required_unless_present = "hold")]
         turn: Option<String>,
-        /// The hold of a weak turn, instead.
+        /// The number of the hold, for a weak turn.
         #[arg(long, env = "ANNULUS_HOLD", conflicts_with = "turn")]
         hold: Option<u64>,
     },

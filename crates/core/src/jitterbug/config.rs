@@ -52,7 +52,7 @@ pub struct Config {
     /// When an address is named (`Command::Ask`) that is not in the list, drops the token once, to find that node and
     /// its ring. The document has no such names; without this, two rings meet at the next random drop.
     pub seek_unlisted: bool,
-    /// The longest hold.
+    /// The token holding time: the longest hold.
     pub hold_max: Duration,
     /// The longest computation of an application outside of the machine; then the token continues without it.
     pub compute_max: Duration,

@@ -1,5 +1,5 @@
-//! The election of a leader among orphans (token_restore): an orphan's tries to make a token, and the answers of other
-//! nodes.
+//! The election of a leader among orphans (token_restore): an orphan's tries to regenerate a lost token, and the
+//! answers of other nodes.
 //!
 //! An election has two tries. The first sends TR1 with the own id. If it is granted, a new id is drawn for the second.
 //! A node of a ring repeats the first try for `Config::grace`. So a holder whose process was paused has lost its hold

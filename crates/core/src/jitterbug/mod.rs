@@ -26,7 +26,7 @@
 //! sender of a TR1 is remembered in every state (JA-20). A token is passed at most once, with the FIN as the commit
 //! point (JA-33). Two tokens that meet become one (JA-30). A new id is drawn from those that can win (JA-24b).
 //!
-//! Beyond them: a node that sees two tokens alternately keeps the greater one for a loop, so that the two merge. Two
+//! Two more rules: a node that sees two tokens alternately keeps the greater one for a loop, so that the two merge. Two
 //! leaders with *equal* ids that pass to each other could refuse each other for ever. So the leader with the lower
 //! address accepts the other's token; both know both addresses from the connection.
 //!
@@ -45,6 +45,18 @@
 //!      │
 //!  lower.rs ─► streams  changes  holds  token  ring/  env     none of them calls another, but for env
 //! ```
+//!
+//! | part | owns and decides |
+//! |---|---|
+//! | `election.rs` | the tries of an orphan: when a lost token is regenerated |
+//! | `waiter.rs` | when a token counts as lost |
+//! | `leader/` | the tenure: when it ends, the order of tries, the pass of the token to the successor |
+//! | `ring/` | the list of nodes, new nodes, penalties, the choice of the successor, the known holder, the loop time |
+//! | `token.rs` | the token's id, its data, the merge of two tokens, the fence |
+//! | `holds.rs`, `changes.rs` | requests for the token and their limits (holding time); changes of values that wait for the token |
+//! | `streams.rs` | connections that bring a token, and those that linger after a pass |
+//! | `env.rs` | configuration, randomness, own host id, counters |
+//! | `ledger.rs`, `document.rs`, `raw.rs`, `opaque.rs`, `shipped.rs`, `own_application.rs` | the application: what the data means, how two documents merge |
 //!
 //! # A driver in a few lines
 //!
@@ -298,7 +310,7 @@ pub enum Event {
         /// The number of the tenure that ended.
         fence: Option<u64>,
     },
-    /// The node dropped the token, and starts a restore.
+    /// The node dropped the token, and starts an election (token_restore).
     TokenDropped {
         /// The token.
         token_id: TokenId,

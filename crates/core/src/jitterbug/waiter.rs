@@ -1,4 +1,4 @@
-//! The waiter: waits for the token, and becomes an orphan when none comes for `renew_timeout`.
+//! The waiter: it takes the token for lost when none comes for `renew_timeout`, and becomes an orphan.
 
 use core::time::Duration;
 

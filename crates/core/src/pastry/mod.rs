@@ -20,7 +20,7 @@
 //! | `env.rs` | the configuration, the own contact, randomness, counters |
 //! | `transport.rs` | connections ([`crate::pool`]) and datagrams |
 //! | `tables/` | leaf set, routing table, neighbourhood set; suspected and away nodes; the routing decision |
-//! | `prober.rs` | probes, and their verdicts: away, overdue |
+//! | `prober.rs` | probes; whether a node does not answer now (away) or for `away_timeout` (overdue) |
 //! | `state_transfer.rs` | nothing: sends parts of the tables to joiners and to nodes that ask |
 //! | `join/` | the join of this node, and the search for lost parts of the ring |
 //! | `repair/` | requests that fill the tables, periodic probes |
@@ -91,9 +91,10 @@
 //!
 //! # Where we differ from the documents
 //!
-//! A join has no fixed wait: it ends when all nodes on the path have reported (PA-17). Announcements after a race go to
-//! one node and are counted (PA-23). The version of the neighbourhood set is not compared (PA-26). A node that others
-//! name must answer a probe before it gets a table entry (PA-14). Every hop is acknowledged (PA-35).
+//! A join has no fixed wait: it ends when all nodes on the path have reported (PA-17). Announcements after a race go
+//! to one node and are counted (PA-23). A node is active once the nearest leaf of each side knows it, not all leaves
+//! (PA-27). The version of the neighbourhood set is not compared (PA-26). A node that others name must answer a probe
+//! before it gets a table entry (PA-14). Every hop is acknowledged (PA-35).
 
 mod config;
 mod contact;
@@ -217,9 +218,9 @@ pub enum Command {
         /// The address of its `route`, not of its `members`.
         addr: SocketAddr,
     },
-    /// `members`: this node may be failing. Messages go around it.
+    /// `members`: this node is suspected. Messages are routed around it.
     MemberSuspected(Id),
-    /// `members`: the node recovered. Messages go through it again.
+    /// `members`: the suspicion was refuted. Messages are routed through this node again.
     MemberRecovered(Id),
     /// `members`: this node has failed. It is removed from all tables, and they are repaired.
     MemberFailed(Id),

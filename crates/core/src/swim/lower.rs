@@ -124,7 +124,7 @@ impl Lower {
         Message::Ping { header, to: id, local_time: now.wall, wants_coordinate: false, wants_alive: true }
     }
 
-    /// How long a suspicion that begins now lasts.
+    /// The suspicion timeout for this group size, and how many confirmations shorten it (Lifeguard).
     pub(super) fn term(&self) -> Term {
         let (settings, live) = (self.env.settings(), self.members.live());
         let (mult, interval) = (settings.suspicion_mult, settings.probe_interval);

@@ -23,25 +23,25 @@
 //! | `status.rs`, `member.rs`, `members.rs`, `tree.rs`, `records.rs` | the table of members; the messages that describe a member to another node |
 //! | `sorter.rs`, `shuffle.rs`, `buckets.rs`, `selection.rs` | choice of the probe target |
 //! | `queue.rs`, `gossip.rs`, `packets.rs`, `packet.rs` | the broadcast queue, outgoing packets, and an incoming packet |
-//! | `probes.rs`, `health.rs`, `tombstones.rs`, `join_targets.rs`, `snapshot.rs` | state with timers or limits |
+//! | `probes.rs`, `health.rs`, `tombstones.rs`, `join_targets.rs`, `snapshot.rs` | probes and proxied pings under way; local health (Lifeguard's LHM); past members; addresses to join; the stored member list |
 //! | `api.rs`, `user_event.rs` | commands, replies, events and counters; the content of a user event |
-//! | `rtt.rs`, `vivaldi.rs`, `scaling.rs`, `sequence.rs` | arithmetic |
+//! | `rtt.rs`, `vivaldi.rs`, `scaling.rs`, `sequence.rs` | round-trip estimate; network coordinates; limits that grow with log N; sequence numbers |
 //! | `handlers.rs` | handlers of the application, which see every message first |
 //!
 //! # The messages
 //!
 //! | message | what it does |
 //! |---|---|
-//! | `Ping` | gets an `Ack`; if this node holds its sender suspect or dead, also a `Suspect` or `Dead` |
+//! | `Ping` | gets an `Ack`; if the sender is suspect or dead in this node's table, also that `Suspect` or `Dead` |
 //! | `Ack` | answers a probe of this period, or a ping for a requester, which then gets an `IndirectAck` |
-//! | `IndirectPing` | makes this node ping the target |
+//! | `IndirectPing` | the paper's ping-req: makes this node ping the target as a proxy |
 //! | `IndirectAck` | answers a probe of this period |
 //! | `IndirectNack` | shows that the proxy is reachable although the target is not |
 //! | `Join` | as `Alive`; the node that it was sent to also answers with its own `Alive` and its table |
 //! | `Alive` | is applied if it is newer; a wrong one about this node is refuted |
 //! | `Suspect` | is applied if it is newer, and starts the suspicion timeout; about this node it is refuted |
 //! | `Dead` | is applied if it is newer; from the node itself it means that it left; about this node it is refuted |
-//! | `User` | is given to the application and passed on, once |
+//! | `User` | is delivered to the application once and gossiped on |
 //! | `Digest`, `Summary`, `Want` | find where two tables differ, and repair it |
 //!
 //! # A driver in a few lines

@@ -128,7 +128,7 @@ impl Prober {
         }
     }
 
-    /// Asks proxies about members that sent no direct Ack in time.
+    /// Sends a ping-req (`IndirectPing`) to proxies for each member that sent no direct Ack in time.
     pub(super) fn continue_probes(&mut self, cx: &mut Cx<'_, '_>) {
         while let Some(probe) = self.probes.pop_indirect(cx.now.mono) {
             self.probe_indirectly(cx, &probe);

@@ -201,7 +201,7 @@ impl Turn {
         self.until.min(self.limit)
     }
 
-    /// Why the turn is over, if it is (TU-16).
+    /// Why the turn is over, if it is: its lease has expired for its holder, or its limit has passed (TU-16).
     pub(super) fn over(&self, now: Instant) -> Option<LostReason> {
         if now >= self.limit {
             Some(LostReason::Limit)

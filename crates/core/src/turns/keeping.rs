@@ -3,8 +3,8 @@
 //! These are rules without I/O. The asker, the command line, the guard and the simulator's runner all use them, so the
 //! tested rule is the one in use.
 //!
-//! A span H = 0.8 · length of validity is cut in eighths. The command gets TERM at 3/8 of H before the end of validity and
-//! KILL at 1/8 before it. With a lease of 10 s these are 5 s and 7 s after the last renewal was sent.
+//! A lease of length L is valid for H = 0.8 L. The command gets TERM when 3/8 of H are left and
+//! KILL when 1/8 is left. With L = 10 s these are 5 s and 7 s after the last renewal was sent.
 //!
 //! A weak turn is valid for the grace period P of its ring after the last answer of its agent, because no other node
 //! makes a token earlier (TU-41). The command gets TERM after P/2 and KILL after 4/5 P (TU-42).

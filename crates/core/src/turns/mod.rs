@@ -12,9 +12,9 @@
 //! | `config.rs`, `message.rs`, `wire.rs`, `record.rs` | settings, messages, bytes, and the record of the group |
 //! | `membership.rs` | the group: founding, reading the others, recovery of a lost disk, the wait after a start |
 //! | `voter.rs`, `queue.rs` | leases, numbers and the durable bound; the queue of a name at this voter |
-//! | `asker.rs`, `name.rs`, `attempt.rs` | the requests of this node, and the grants that make a turn |
+//! | `asker.rs`, `name.rs`, `attempt.rs` | the requests of this node, the grants that make a turn, and the expiry of a turn |
 //! | `numbers.rs`, `releases.rs` | the numbers this node has seen, and the Releases it repeats |
-//! | `keeping.rs` | when a command under a turn gets TERM and KILL; used by the asker, the guard and the simulator |
+//! | `keeping.rs` | the validity of a lease with its margin for clock drift; when a command under a turn gets TERM and KILL; used by the asker, the guard and the simulator |
 //! | `disk.rs`, `effects.rs` | the operations under way, and the queue of effects that only the machine empties |
 //!
 //! # The messages
@@ -34,9 +34,9 @@
 //! L is the length of a lease. Every clock runs within ±10 % of real time and keeps running while the computer is
 //! suspended.
 //!
-//! 1. *One voter.* Its leases of one key do not overlap (TU-12). A lease lasts at least L/1.1 of real time after it was
-//!    granted: only time and the Release of its own session end it. A crash forgets leases, but the voter rests for L
-//!    before it grants anything (TU-19); a lost disk is the same (TU-21).
+//! 1. *One voter.* Its leases of one key do not overlap (TU-12). A lease lasts at least L/1.1 of real time after it
+//!    was granted: only time and the Release of its own session end it. A crash forgets leases, but the voter
+//!    *rests*: it grants nothing for L after a start (TU-19). After the loss of its disk it rests as well (TU-21).
 //! 2. *One holder.* An Ask that was sent at t gives validity until t + 0.8 L by the holder's clock. That is at most t +
 //!    0.8 L/0.9 = t + 0.889 L. Each voter granted it after t, so its lease lasts at least until t + L/1.1 = t + 0.909
 //!    L. While a turn is valid, its leases are therefore in force at a majority of voters.
@@ -46,7 +46,8 @@
 //!    first Asks with rising numbers only. The bound keeps that across crashes (TU-11), the floor that it reads after
 //!    its rest across lost disks (TU-21). By 3 the order of the numbers is the order of the turns. A renewal gives no
 //!    new number, and an expired turn is not renewed, so no turn is split by another.
-//! 5. *Commands.* The guard kills at H/8 before the end of validity (TU-33). A command has ended before validity ends.
+//! 5. *Commands.* Validity is H = 0.8 L. The guard kills a command when H/8 is left (TU-33): it ends before validity
+//!    does.
 //!
 //! Two variants look harmless and break this. If a session is used for two attempts, a late Release of the first frees
 //! a voter that is counted in the second. If a resting voter grants renewals, it completes a majority for a delayed
@@ -121,7 +122,7 @@ impl Serialize for TurnId {
     }
 }
 
-/// A text that is no turn.
+/// A text that is not the id of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a turn is 32 hexadecimal digits")]
 pub struct ParseTurnIdError;
@@ -132,7 +133,7 @@ pub struct ParseTurnIdError;
 pub enum Command {
     /// Requests a turn. The reply comes with the turn, or when the wait is over.
     Lock(Lock),
-    /// Keeps a turn: its client is alive. The reply has the rest of the validity.
+    /// The keep-alive of a turn's client. The reply has the rest of the validity.
     Keep(TurnId),
     /// Returns how much is left of a turn; this does not keep it.
     Check(TurnId),
@@ -162,7 +163,7 @@ pub struct Lock {
     pub wait: Duration,
     /// How long the turn may last.
     pub limit: Duration,
-    /// Whether a client in another process must keep the turn, or it lapses.
+    /// Whether the turn lapses unless a client in another process sends `Keep`.
     pub attended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The numbers this node has seen: the next Ask needs one above them (TU-13).
+//! The fences (numbers of turns) that this node has seen: the next Ask needs one above them (TU-13).
 
 use std::collections::BTreeMap;
 

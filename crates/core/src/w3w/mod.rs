@@ -25,8 +25,9 @@
 //!
 //! # The states
 //!
-//! INIT reads the store, NOUNCE sends HERE to the known nodes, WAIT follows. SIGNAL connects (RECONNECT). ADD_ROUTE takes
-//! or rejects a connection. OPTIMIZE drops a peer of too many. DEL_ROUTE removes a lost one. Traces have them as `state`.
+//! INIT reads the store, NOUNCE sends HERE to the known nodes, WAIT follows. SIGNAL connects (RECONNECT). ADD_ROUTE
+//! takes or rejects a connection. OPTIMIZE drops a peer above `peers_max`. DEL_ROUTE removes a lost peer. Traces
+//! print the state in the field `state`.
 //!
 //! # Where we differ from the document, and why
 //!
@@ -34,7 +35,8 @@
 //! - A node that connects sends HERE first; otherwise the acceptor would not know its peer (MA-27).
 //! - A relay sends a message to the nearer neighbour only (MA-60), and drops what it has seen (MA-40). Taken literally,
 //!   the document floods, and never stops for a recipient that is away.
-//! - Nodes send more HEREs than the document has (`peering/announce.rs`): with its own many cannot reach each other.
+//! - Nodes send more HEREs than the document has (`peering/announce.rs`): with those alone, many nodes have no path
+//!   to each other.
 //!
 //! # A driver in twenty lines
 //!
@@ -394,7 +396,7 @@ pub struct Status {
     pub at: SocketAddrV4,
     /// The number of peers in the ring.
     pub peers: usize,
-    /// The younger and the older neighbour.
+    /// The neighbour with the next lower NID (younger) and the one with the next higher NID (older).
     pub neighbours: Option<(Nid, Nid)>,
     /// The number of known nodes.
     pub known: usize,

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 ///
 /// A recipient that understands letters gets a letter: it confirms the letter, and this node keeps it until then. Any
 /// other recipient gets a plain message. Equal bytes to the same node within mesh.expiry count as one plain message.
-/// The outbox shows no more of it than that a peer accepted it. Content of more than 16777152 bytes is sent as a file,
+/// The outbox shows only that a peer accepted it. Content of more than 16777152 bytes is sent as a file,
 /// in blocks. The command then waits until the recipient has all blocks; after an interruption the same command
 /// resumes.
 #[derive(clap::Args)]

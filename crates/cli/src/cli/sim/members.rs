@@ -20,8 +20,9 @@ use crate::cli::UsageError;
 
 /// Simulate `members`: measures detection time, false positives and message load.
 ///
-/// With --swarm, or with faults other than --crash, the scenario checks instead. The known status of a node never goes
-/// back. No application gets a user message twice. After the faults every node knows every other node.
+/// With --swarm, or with faults other than --crash, the scenario checks instead of measuring. The known status of a
+/// node never goes back. No application gets a user message twice. After the faults every node knows every other
+/// node.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus sim members --nodes 100 --crash 1 --preset original_swim --aligned --runs 2000 --seed 1 --json
@@ -74,7 +75,7 @@ pub(crate) struct Members {
     #[arg(long)]
     flood: bool,
 
-    /// The places of nodes, for --latency plane and clusters: random, or near each other if their ids are
+    /// The places of nodes, for --latency plane and clusters: random, or by id, so that adjacent ids are near
     #[arg(long, value_enum, default_value = "random")]
     places: Where,
 
@@ -86,7 +87,7 @@ pub(crate) struct Members {
     #[arg(long, value_name = "N")]
     liars: Option<u32>,
 
-    /// The forged packets: any, move, refute, leap, invent or leave
+    /// The forged packets: any, move (address), refute, leap (incarnation), invent (member) or leave
     #[arg(long, default_value = "any", value_parser = parse_lie)]
     lie: Lie,
 
@@ -120,7 +121,7 @@ enum Kind {
     Variations,
     /// Some nodes forge packets, and one honest node crashes
     Adversary,
-    /// A intruder floods the group with Joins in another's name, and one has the id of a member
+    /// One intruder floods the group with Joins that name another host; a second one has the id of a member
     Intruders,
 }
 

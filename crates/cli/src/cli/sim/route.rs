@@ -90,7 +90,7 @@ pub(crate) struct Route {
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["fail", "storm", "restart", "swarm"], value_parser = parse_minutes)]
     churn: Option<f64>,
 
-    /// Check messages that never stop, under a fault that the seed draws; --nodes is the most
+    /// Check continuous traffic under a fault that the seed draws; --nodes is the largest number of nodes
     #[arg(long, conflicts_with_all = ["fail", "storm", "restart", "swarm", "churn"])]
     flow: bool,
 

@@ -37,11 +37,11 @@ pub(crate) struct Turns {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=600))]
     lease: u64,
 
-    /// Faults of hosts and processes; drawn by the seed if not given
+    /// Faults of hosts and processes, such as stalls, cuts, lost-disks or everything; drawn by the seed if not given
     #[arg(long, value_parser = parse_trouble)]
     trouble: Option<Trouble>,
 
-    /// The greatest drift of a clock, in parts per million
+    /// The greatest clock drift that --trouble injects, in parts per million
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(..=500_000))]
     drift_ppm: u32,
 

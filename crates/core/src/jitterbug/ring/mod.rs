@@ -140,7 +140,7 @@ impl Ring {
         events
     }
 
-    /// The next candidate that may be tried, after the first `seen` of this round (J-78 … J-84).
+    /// The successor: the next candidate that may be tried, after the first `seen` of this round (J-78 … J-84).
     pub(super) fn next_candidate(
         &mut self,
         now: Instant,
