@@ -100,6 +100,9 @@ impl<M: Machine> Sim<M> {
         end.pump_queued = false;
         let id = end.host;
         let life = self.hosts[id.index()].life;
+        if self.take(key) {
+            self.transmit(key);
+        }
         while let Some(news) = self.news(key) {
             let host = &self.hosts[id.index()];
             if !host.is_free(self.now) {
@@ -126,15 +129,16 @@ impl<M: Machine> Sim<M> {
         if !end.told && end.phase == Phase::Open {
             return Some(News::Opened);
         }
+        let fin = end.fin_taken && !end.fin_told;
+        if end.told && (end.taken_untold > 0 || fin) {
+            // Also before `Closed`: the driver knows what its system call returned.
+            return Some(News::Sent { bytes: end.taken_untold, fin });
+        }
         if let Some(reason) = end.closed {
             return Some(News::Closed(reason));
         }
         if !end.told {
             return None;
-        }
-        let fin = end.fin_taken && !end.fin_told;
-        if end.taken_untold > 0 || fin {
-            return Some(News::Sent { bytes: end.taken_untold, fin });
         }
         if end.confirmed_untold > 0 {
             return Some(News::Confirmed { bytes: end.confirmed_untold });
@@ -212,7 +216,12 @@ impl<M: Machine> Sim<M> {
                 StreamEvent::Connected { local }
             }
         };
-        self.call_stream(id, stream, event, observer)
+        self.call_stream(id, stream, event, observer)?;
+        // Now the driver writes what the machine wrote before.
+        if self.take(key) {
+            self.transmit(key);
+        }
+        Ok(())
     }
 
     fn tell_sent(&mut self, key: EndKey, bytes: usize, fin: bool, observer: &mut dyn Observer<M>) -> Verdict {

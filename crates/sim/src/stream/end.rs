@@ -37,7 +37,7 @@ pub(crate) struct End {
 
     /// Whether a machine holds it; without one the kernel finishes sending the bytes that it took.
     pub(crate) held: bool,
-    /// Whether the machine got `Connected`.
+    /// Whether the machine got `Connected`. Before that the driver writes nothing.
     pub(crate) told: bool,
     pub(crate) pump_queued: bool,
     pub(crate) credit: usize,
@@ -179,7 +179,7 @@ impl End {
 
     /// The kernel takes bytes while it has room; the buffer grows with the confirmed bytes. True if it took anything.
     pub(crate) fn take(&mut self, buffer_bytes: usize, buffer_max_bytes: usize) -> bool {
-        if self.phase != Phase::Open {
+        if self.phase != Phase::Open || !self.told {
             return false;
         }
         let grown = usize::try_from(2 * self.unconfirmed).unwrap_or(usize::MAX).min(buffer_max_bytes);
@@ -191,6 +191,11 @@ impl End {
         let fin = self.finish && self.unsent.is_empty() && !self.fin_taken;
         self.fin_taken |= fin;
         room > 0 || fin
+    }
+
+    /// Whether the machine has written bytes or a FIN that the kernel has not taken.
+    pub(crate) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty() || (self.finish && !self.fin_taken)
     }
 
     /// The next piece to send: how long it may be and whether the FIN goes with it; `None` if nothing can go.

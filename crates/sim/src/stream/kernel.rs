@@ -73,29 +73,38 @@ impl<M: Machine> Sim<M> {
             return self.abandon(key);
         }
         end.confirm(segment.ack, segment.edge, now);
-        if arrived.news {
+        // The process writes the rest of its bytes, once it runs.
+        if arrived.news || end.has_unsent() {
             self.queue_pump(key);
         }
-        self.take_and_transmit(key);
+        self.transmit(key);
         if arrived.answer || segment.kind == SegmentKind::Probe {
             self.send_control(key, SegmentKind::Plain);
         }
     }
 
-    /// Moves bytes from the machine into the kernel, and from the kernel onto the wire.
+    /// Moves bytes from the machine into the kernel, and from the kernel onto the wire. The process must be running: it
+    /// makes the system call.
     pub(super) fn take_and_transmit(&mut self, key: EndKey) {
+        if self.take(key) {
+            self.queue_pump(key);
+        }
+        self.transmit(key);
+    }
+
+    /// Moves bytes from the machine into the kernel. True if the kernel took anything.
+    pub(super) fn take(&mut self, key: EndKey) -> bool {
         let (buffer, buffer_max) =
             (self.config.stream.send_buffer_bytes, self.config.stream.send_buffer_max_bytes);
-        let Some(end) = self.end_mut(key) else { return };
+        let Some(end) = self.end_mut(key) else { return false };
         let before = end.taken;
         let took = end.take(buffer, buffer_max);
         let (host, bytes) = (end.host, end.taken - before);
         if took {
             self.stats.stream_bytes_sent += bytes;
             self.hosts[host.index()].stats.stream_bytes_sent += bytes;
-            self.queue_pump(key);
         }
-        self.transmit(key);
+        took
     }
 
     /// Sends as much as the peer has room for.

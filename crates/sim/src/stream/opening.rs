@@ -118,7 +118,6 @@ impl<M: Machine> Sim<M> {
                 self.queue_probe(key);
                 self.queue_pump(key);
                 self.send_control(key, SegmentKind::Plain);
-                self.take_and_transmit(key);
             }
             Phase::Open => self.send_control(key, SegmentKind::Plain),
             _ => {}

@@ -423,6 +423,22 @@ fn the_kernel_of_a_suspended_process_goes_on() {
 }
 
 #[test]
+fn a_suspended_process_writes_nothing_to_a_connection_that_its_kernel_made() {
+    let mut world = world();
+    let to = world.addr(1);
+    world.tell(0, Do::OpenAs(out(0), to, None));
+    world.tell(0, Do::Write(out(0), b"hello".to_vec()));
+    world.fault(Fault::Suspend(host(0)));
+    world.run(1000);
+    assert_eq!(world.heard(1), ["0:1 accepted 10.0.0.1"], "the driver's bytes wait for its process");
+    world.tell(1, Do::Abort(inn(0)));
+    world.run(10);
+    world.fault(Fault::Resume(host(0)));
+    world.run(10);
+    assert_eq!(world.heard(0), ["0:0 closed Reset"], "without `connected`, the peer got nothing");
+}
+
+#[test]
 fn one_stream_above_the_listeners_limit_is_reset_and_counted() {
     let mut world = World::with(1, 2, Config::default(), Strings { streams_max: 2, ..Strings::default() });
     let to = world.addr(1);

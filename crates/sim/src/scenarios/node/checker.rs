@@ -160,7 +160,7 @@ pub struct NodeChecker {
     fences: Vec<u64>,
     /// The highest fence of an exclusive turn, by name.
     turns: BTreeMap<String, u64>,
-    /// The letters that arrived at any node.
+    /// The letters that arrived at any node; every letter of the scenario has another text.
     received: BTreeSet<w3w::Key>,
     calm_at: Option<Duration>,
     forgotten: bool,
@@ -188,6 +188,23 @@ impl NodeChecker {
             forgotten: false,
             whole: false,
         }
+    }
+
+    /// Checks that a confirmed letter has arrived. Its recipient may have crashed between its disk and its event.
+    fn check_confirmed(&self, sim: &Sim<Node>, host: HostId, key: w3w::Key) -> Verdict {
+        let blocks = w3w::BLOCKS.in_service(MESH);
+        let Some(data) = sim.disk(host).and_then(|disk| disk.value(blocks, &key.to_bytes())) else {
+            return Err(Violation::new(format!("{host} sees {key} confirmed, which it does not have")));
+        };
+        let letter = letter_in(data);
+        let has = |other: HostId| {
+            let mut letters = sim.disk(other).into_iter().flat_map(|disk| disk.entries(blocks));
+            other != host && letters.any(|(_, data)| letter_in(data) == letter)
+        };
+        if letter.is_some_and(|letter| self.received.contains(&letter)) || sim.hosts().any(has) {
+            return Ok(());
+        }
+        Err(Violation::new(format!("{host} sees {key} confirmed, which came to nobody")))
     }
 
     /// A node that still counts on one that has gone for good.
@@ -280,6 +297,14 @@ fn one_token(sim: &Sim<Node>) -> Result<(), String> {
     Ok(())
 }
 
+/// The letter in these bytes: the key of its text. Each attempt to send one letter has bytes of its own.
+fn letter_in(data: &[u8]) -> Option<w3w::Key> {
+    match w3w::read_form(data) {
+        w3w::Form::Letter(letter) => Some(w3w::Key::of(letter.payload)),
+        _ => None,
+    }
+}
+
 fn token(node: &Node) -> Option<&Token> {
     node.parts().iter().find_map(|(_, part)| match part {
         Part::Token(token) => Some(&**token),
@@ -305,23 +330,13 @@ impl Observer<Node> for NodeChecker {
             PartEvent::Route(pastry::Event::Delivered { id, payload, .. }) => {
                 self.outside.borrow_mut().arrived(sim, host, *id, payload)
             }
-            PartEvent::Mesh(w3w::Event::MessageReceived { message, .. }) => {
-                self.received.insert(message.key);
+            PartEvent::Mesh(w3w::Event::MessageReceived { data, .. }) => {
+                self.received.extend(letter_in(data));
                 Ok(())
             }
             PartEvent::Mesh(w3w::Event::MessageConfirmed { key, .. }) => {
                 self.ledger.met("letter_confirmed");
-                // A recipient may have crashed between its disk and its event.
-                let has = |other: &HostId| {
-                    let blocks = sim
-                        .disk(*other)
-                        .map(|disk| disk.value(w3w::BLOCKS.in_service(MESH), &key.to_bytes()));
-                    *other != host && blocks.flatten().is_some()
-                };
-                if self.received.contains(key) || sim.hosts().any(|other| has(&other)) {
-                    return Ok(());
-                }
-                Err(Violation::new(format!("{host} sees {key} confirmed, which came to nobody")))
+                self.check_confirmed(sim, host, *key)
             }
             _ => Ok(()),
         }
