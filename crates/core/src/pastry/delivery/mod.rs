@@ -104,7 +104,7 @@ impl Delivery {
             apps,
             in_flight: InFlight::new(config.relays_max),
             outstanding: OutstandingTable::new(config.outstanding_max),
-            open: OpenTable::new(config.open_max, config.open_bytes_max),
+            open: OpenTable::new(config.open_max, config.open_bytes_max, key),
             accepted: RecentIds::new(key, config.window_max),
             acks: Acks::default(),
             rtt: Rtt::default(),
