@@ -4,7 +4,8 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::tables::leaves;
@@ -119,6 +120,47 @@ fn addr(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 93, 8, 10 + u8::try_from(node).expect("there are few"))
 }
 
+/// The agent's words for a message that was not delivered, or that may have been.
+const NOT_DELIVERED: [&str; 3] = [
+    "it is not known whether the message was delivered",
+    "every way that was tried failed",
+    "a node on the way had no room",
+];
+
+/// Sends that are under way, each in a thread that waits for its end. `annulus send` has no limit of its own: it ends
+/// when the agent answers.
+#[derive(Default)]
+struct Sends {
+    threads: Vec<JoinHandle<(Output, Duration)>>,
+}
+
+impl Sends {
+    fn start(&mut self, mut send: Command) {
+        self.threads.push(std::thread::spawn(move || {
+            let begun = Instant::now();
+            (send.output().expect("`ip` runs"), begun.elapsed())
+        }));
+    }
+
+    /// Waits for the answer of the agent to each. Returns how many there were, and how long the slowest took.
+    fn wait(self) -> (usize, Duration) {
+        wait_until("every send has an answer", || {
+            self.threads.iter().all(JoinHandle::is_finished).then_some(())
+        });
+        let count = self.threads.len();
+        let ended = self.threads.into_iter().map(|thread| {
+            let (output, took) = thread.join().expect("the send has ended");
+            let is_delivered = serde_json::from_slice::<Value>(&output.stdout)
+                .is_ok_and(|answer| answer["delivered_to"].is_string());
+            let error = String::from_utf8_lossy(&output.stderr);
+            let is_told = NOT_DELIVERED.iter().any(|text| error.contains(text));
+            assert!(is_delivered || is_told, "the agent says what became of it: {output:?}");
+            took
+        });
+        (count, ended.max().unwrap_or_default())
+    }
+}
+
 /// Messages sent while the cable is out all get an answer, and soon after it is back every pair reaches each other.
 fn partition_heals(services: &str) {
     let Some(lab) = Lab::new() else { return };
@@ -132,18 +174,16 @@ fn partition_heals(services: &str) {
         .expect("everybody has joined");
 
     lab.cable("down");
-    let mut sends: Vec<Child> = Vec::new();
+    let mut sends = Sends::default();
     // Until the nodes of the other side are gone; messages go on meanwhile.
     wait_until("the nodes are apart", || {
-        for to in &ids[LEFT..NODES] {
-            let mut send = lab.within(0, &["send", to, "x"]);
-            sends.push(send.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("`ip` runs"));
-        }
+        ids[LEFT..NODES].iter().for_each(|to| sends.start(lab.within(0, &["send", to, "x", "--json"])));
         (leaves(&lab.json(0, &["tables"])?).len() == LEFT - 1).then_some(())
     });
-    for mut send in sends {
-        wait_until("every send has an answer", || send.try_wait().expect("it is our child"));
-    }
+    let (answered, slowest) = sends.wait();
+    common::tell(format_args!(
+        "{services}: {answered} sends in the cut have an answer, the slowest after {slowest:?}"
+    ));
 
     lab.cable("up");
     let healed = Instant::now();

@@ -162,6 +162,28 @@ fn seeds_that_once_failed_pass() {
     assert!(runs > 0);
 }
 
+/// The page names a command for each defect: it fails with the switch, and passes without it.
+#[test]
+fn each_of_the_four_defects_of_the_older_world_can_be_seen_again() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/simulator.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let section = page.split("## Four defects").nth(1).unwrap();
+    let commands: Vec<&str> = section.split("```").nth(1).unwrap().trim().lines().collect();
+    assert_eq!(commands.len(), 4, "{commands:?}");
+    for command in commands {
+        let broken = words(command.strip_prefix("annulus ").unwrap());
+        let switch = broken.iter().position(|word| ["--break", "--impatient"].contains(word)).unwrap();
+        let values = usize::from(broken[switch] == "--break");
+        let mut sound = broken.clone();
+        sound.drain(switch..=switch + values);
+        let output = annulus(&broken);
+        assert_eq!(output.status.code(), Some(1), "{command}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("violation"), "{command}: {output:?}");
+        let output = annulus(&sound);
+        assert!(output.status.success(), "without its switch: {command}: {output:?}");
+    }
+}
+
 #[test]
 fn traces_go_to_files_or_to_standard_output() {
     let folder = tempfile::tempdir().unwrap();

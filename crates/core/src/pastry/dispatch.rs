@@ -18,6 +18,7 @@ use crate::wire::DecodeError;
 #[derive(Clone, Copy)]
 struct Sender {
     contact: Contact,
+    stream: StreamId,
     /// The round trip of the connection.
     rtt: Option<Duration>,
     /// Whether the connection proves its address.
@@ -62,10 +63,10 @@ impl Pastry {
                 // PD-4: a message from it arrived, so it is probed at once.
                 self.lower.prober.hasten_away(contact.id, now.mono);
             }
-            self.delivery.begin_acks(contact);
+            self.delivery.begin_acks(contact, stream);
             let rtt = self.lower.transport.rtt(stream).filter(|_| is_validated);
             for message in drained {
-                self.handle_message(now, Sender { contact, rtt, is_validated }, message, out);
+                self.handle_message(now, Sender { contact, stream, rtt, is_validated }, message, out);
             }
             self.delivery.send_acks(&mut self.lower.cx(now, out));
         } else {
@@ -82,13 +83,13 @@ impl Pastry {
     }
 
     fn handle_message(&mut self, now: Now, sender: Sender, message: Message, out: Out<'_, '_>) {
-        let Sender { contact: from, is_validated, .. } = sender;
+        let Sender { contact: from, stream, is_validated, .. } = sender;
         let cx = &mut self.lower.cx(now, out);
         match message {
             Message::Hello { .. } => {}
             Message::Ping { nonce, .. } => {
                 let pong = cx.pong(nonce);
-                cx.send(from.addr, &pong);
+                cx.answer(stream, from.addr, &pong);
                 // A leaf probes over a connection because it got no answer over UDP. It may have removed this node.
                 if self.join.is_active() && cx.tables().leaf_set().contains(from.id) {
                     self.join.announce_again(cx, from.id);
@@ -126,7 +127,7 @@ impl Pastry {
 
     /// Handles the messages that maintain the tables.
     fn handle_tables(&mut self, now: Now, sender: Sender, message: Message, out: Out<'_, '_>) {
-        let Sender { contact: from, rtt, is_validated } = sender;
+        let Sender { contact: from, rtt, is_validated, .. } = sender;
         let cx = &mut self.lower.cx(now, out);
         match message {
             Message::StateRequest { token, wanted } => {

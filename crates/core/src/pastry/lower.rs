@@ -20,6 +20,7 @@ use super::wire::encode;
 use crate::id::Id;
 use crate::outbox::Outbox;
 use crate::pool::{Expects, Taken};
+use crate::tag::StreamId;
 use crate::time::Now;
 
 /// The parts that all upper parts may call.
@@ -71,6 +72,12 @@ impl Cx<'_, '_> {
         let Lower { env, transport, .. } = &mut *self.lower;
         let to = (to, Expects::Nothing);
         transport.send_with(env, self.now.mono, to, |writer| encode(message, writer), self.out)
+    }
+
+    /// Answers a message that a node sent over a connection.
+    pub(super) fn answer(&mut self, over: StreamId, to: SocketAddr, message: &Message) -> Option<Taken> {
+        let Lower { env, transport, .. } = &mut *self.lower;
+        transport.answer(env, self.now.mono, (over, to), message, self.out)
     }
 
     /// Sends a message to a node with an entry. Returns whether it was sent.

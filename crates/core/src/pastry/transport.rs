@@ -11,7 +11,7 @@ use super::env::Env;
 use super::message::Message;
 use super::wire::{decode, encode};
 use crate::outbox::Outbox;
-use crate::pool::{self, Expects, Lost, Pool, Taken};
+use crate::pool::{self, Expects, Full, Lost, Pool, Taken};
 use crate::stream::CloseReason;
 use crate::tag::{SocketId, StreamId};
 use crate::time::Instant;
@@ -72,15 +72,19 @@ impl Transport {
         write: impl FnOnce(&mut Writer<'_>),
         out: Out<'_, '_>,
     ) -> Option<Taken> {
-        let mut writer = Writer::new(&mut self.scratch, env.config().message_bytes_max);
-        write(&mut writer);
-        let fits = writer.finish().is_ok();
-        let taken = if fits { self.pool.send(now, to, &self.scratch, expects, out).ok() } else { None };
-        self.scratch.clear();
-        self.scratch.shrink_to(SCRATCH_KEPT_BYTES);
-        env.count().frames_sent += u64::from(taken.is_some());
-        env.count().frames_refused += u64::from(taken.is_none());
-        taken
+        self.write(env, write, |pool, bytes| pool.send(now, to, bytes, expects, out))
+    }
+
+    /// Answers a message that arrived over a connection, over the same one if that can be used (PL-12).
+    pub(super) fn answer(
+        &mut self,
+        env: &mut Env,
+        now: Instant,
+        to: (StreamId, SocketAddr),
+        message: &Message,
+        out: Out<'_, '_>,
+    ) -> Option<Taken> {
+        self.write(env, |writer| encode(message, writer), |pool, bytes| pool.answer(now, to, bytes, out))
     }
 
     /// Sends a message in a datagram.
@@ -230,5 +234,23 @@ impl Transport {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.pool.deadline()
+    }
+
+    /// Writes a message into the scratch buffer and lets `send` send it.
+    fn write(
+        &mut self,
+        env: &mut Env,
+        write: impl FnOnce(&mut Writer<'_>),
+        send: impl FnOnce(&mut Pool<Contact>, &[u8]) -> Result<Taken, Full>,
+    ) -> Option<Taken> {
+        let mut writer = Writer::new(&mut self.scratch, env.config().message_bytes_max);
+        write(&mut writer);
+        let fits = writer.finish().is_ok();
+        let taken = if fits { send(&mut self.pool, &self.scratch).ok() } else { None };
+        self.scratch.clear();
+        self.scratch.shrink_to(SCRATCH_KEPT_BYTES);
+        env.count().frames_sent += u64::from(taken.is_some());
+        env.count().frames_refused += u64::from(taken.is_none());
+        taken
     }
 }

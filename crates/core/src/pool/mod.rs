@@ -16,7 +16,7 @@
 //! | the peer | what the pool does |
 //! |---|---|
 //! | owes an answer and is silent for q | the connection is *unresponsive*: the pool pings on it, and opens a second connection |
-//! | answers on either | that connection stays, the other is aborted |
+//! | answers on either | that connection stays, the other is closed |
 //! | is silent for 2 q more | the connection is aborted |
 //! | does not accept a connect within q | the connect is aborted and begun again, each time with twice the timeout, up to 2 s |
 //! | refuses a connect | the next one follows after q, doubling to 1 s |
@@ -42,6 +42,7 @@ mod connection;
 mod connections;
 mod frame;
 mod health;
+mod second;
 mod types;
 
 #[cfg(test)]
@@ -128,29 +129,33 @@ impl<L: PartialEq> Pool<L> {
         expects: Expects,
         out: &mut Outbox<'_, M>,
     ) -> Result<Taken, Full> {
-        if message.is_empty() || message.len() > self.config.message_bytes_max {
+        if !self.fits(message) {
             return Err(Full);
         }
         let stream = match self.connections.usable(to) {
             Some(stream) => stream,
             None => self.open(now, to, out)?,
         };
-        let all = self.connections.queued_bytes();
-        let (queue_max, queues_max) = (self.config.queue_bytes_max, self.config.queues_bytes_max);
-        let taken = self.connections.change(stream, |connection| {
-            let before = connection.queued_bytes();
-            if before + message.len() > queue_max.min(share(queues_max, all - before)) {
-                return Err(Full);
-            }
-            let starts = connection.send(now, message, expects, out);
-            let deadline = if starts { connection.health().deadline() } else { None };
-            Ok((Taken { stream, connected: connection.stage() == Stage::Open }, deadline))
-        });
-        let (taken, deadline) = taken.ok_or(Full)??;
-        if let Some(deadline) = deadline {
-            self.check_by(deadline);
+        self.send_over(now, stream, message, expects, out)
+    }
+
+    /// Answers a message that arrived over the connection `over`, over the same one (PL-12): the clock of the peer runs
+    /// on it. If it cannot be used, the answer takes another connection to `to`.
+    ///
+    /// # Errors
+    /// If a limit is reached; nothing is sent.
+    pub fn answer<M: Machine>(
+        &mut self,
+        now: Instant,
+        (over, to): (StreamId, SocketAddr),
+        message: &[u8],
+        out: &mut Outbox<'_, M>,
+    ) -> Result<Taken, Full> {
+        let suits = |at: &Connection<L>| at.stage() == Stage::Open && at.peer() == Some(to);
+        if self.fits(message) && self.connections.get(over).is_some_and(suits) {
+            return self.send_over(now, over, message, Expects::Nothing, out);
         }
-        Ok(taken)
+        self.send(now, to, message, Expects::Nothing, out)
     }
 
     /// Notes an accepted connection, whose greeting must follow. Returns false if it was reset: that address has too
@@ -297,18 +302,6 @@ impl<L: PartialEq> Pool<L> {
         lost
     }
 
-    /// Treats the connections to a suspected peer as unresponsive from now on.
-    pub fn suspect<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
-        self.connections.to(peer).into_iter().for_each(|stream| self.mark_unresponsive(now, stream, out));
-    }
-
-    /// Aborts all connections to a peer that has died, left or restarted.
-    pub fn gone<M: Machine>(&mut self, peer: SocketAddr, out: &mut Outbox<'_, M>) {
-        for stream in self.connections.to(peer) {
-            self.drop_connection(stream, out);
-        }
-    }
-
     /// Begins a failed connect again at once: a message from this address arrived.
     pub fn reachable<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
         let is_stuck = |at: &&Connection<L>| {
@@ -422,6 +415,36 @@ impl<L: PartialEq> Pool<L> {
         self.check
     }
 
+    fn fits(&self, message: &[u8]) -> bool {
+        !message.is_empty() && message.len() <= self.config.message_bytes_max
+    }
+
+    fn send_over<M: Machine>(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        message: &[u8],
+        expects: Expects,
+        out: &mut Outbox<'_, M>,
+    ) -> Result<Taken, Full> {
+        let all = self.connections.queued_bytes();
+        let (queue_max, queues_max) = (self.config.queue_bytes_max, self.config.queues_bytes_max);
+        let taken = self.connections.change(stream, |connection| {
+            let before = connection.queued_bytes();
+            if before + message.len() > queue_max.min(share(queues_max, all - before)) {
+                return Err(Full);
+            }
+            let starts = connection.send(now, message, expects, out);
+            let deadline = if starts { connection.health().deadline() } else { None };
+            Ok((Taken { stream, connected: connection.stage() == Stage::Open }, deadline))
+        });
+        let (taken, deadline) = taken.ok_or(Full)??;
+        if let Some(deadline) = deadline {
+            self.check_by(deadline);
+        }
+        Ok(taken)
+    }
+
     fn open<M: Machine>(
         &mut self,
         now: Instant,
@@ -493,48 +516,6 @@ impl<L: PartialEq> Pool<L> {
             Due::Silence(Silence::Unresponsive) => self.mark_unresponsive(now, stream, out),
             Due::Hung | Due::Silence(Silence::Dead) => self.drop_connection(stream, out),
         }
-    }
-
-    /// Marks a connection as unresponsive, and opens a second one unless there is one.
-    fn mark_unresponsive<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
-        let nonce = self.next_nonce();
-        let is_new =
-            self.connections.change(stream, |connection| connection.mark_unresponsive(now, nonce, out));
-        if is_new != Some(true) {
-            return;
-        }
-        self.schedule(now, stream);
-        let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
-        if !self.has_healthy(peer) && !self.is_stopping {
-            // Without room for a second connection, the first stays alone.
-            let _ = self.open(now, peer, out);
-        }
-    }
-
-    /// Prefers a connection on which bytes arrived. Unresponsive connections to the same peer are aborted. If this one
-    /// was unresponsive itself, those that were opened in its place are aborted too.
-    fn prefer<M: Machine>(
-        &mut self,
-        now: Instant,
-        stream: StreamId,
-        was_unresponsive: bool,
-        out: &mut Outbox<'_, M>,
-    ) {
-        self.schedule(now, stream);
-        let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
-        for other in self.connections.to(peer) {
-            let Some(at) = self.connections.get(other).filter(|_| other != stream) else { continue };
-            let is_idle_second = was_unresponsive && at.from().is_none() && at.label().is_none();
-            if at.health().is_unresponsive() || is_idle_second && !at.health().is_waiting() {
-                self.drop_connection(other, out);
-            }
-        }
-    }
-
-    /// Whether a connection to this address is established or being opened, and is not unresponsive.
-    fn has_healthy(&self, peer: SocketAddr) -> bool {
-        let is_healthy = |at: &Connection<L>| at.is_usable() && !at.health().is_unresponsive();
-        self.connections.iter().any(|at| at.peer() == Some(peer) && is_healthy(at))
     }
 
     fn drop_connection<M: Machine>(&mut self, stream: StreamId, out: &mut Outbox<'_, M>) {

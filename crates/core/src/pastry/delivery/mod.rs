@@ -104,7 +104,7 @@ impl Delivery {
             apps,
             in_flight: InFlight::new(config.relays_max),
             outstanding: OutstandingTable::new(config.outstanding_max),
-            open: OpenTable::new(config.open_max, config.open_bytes_max),
+            open: OpenTable::new(config.open_max, config.open_bytes_max, key),
             accepted: RecentIds::new(key, config.window_max),
             acks: Acks::default(),
             rtt: Rtt::default(),
@@ -127,15 +127,15 @@ impl Delivery {
         self.lose_open(cx, Some(name));
     }
 
-    /// Begins to collect the acknowledgements for messages of this node.
-    pub(super) fn begin_acks(&mut self, from: Contact) {
-        self.acks.begin(from);
+    /// Begins to collect the acknowledgements for messages of this node, which arrived over this connection.
+    pub(super) fn begin_acks(&mut self, from: Contact, over: StreamId) {
+        self.acks.begin(from, over);
     }
 
     /// Sends the collected acknowledgements.
     pub(super) fn send_acks(&mut self, cx: &mut Cx<'_, '_>) {
-        if let Some((to, ack)) = self.acks.take() {
-            cx.send(to.addr, &ack);
+        if let Some(((to, over), ack)) = self.acks.take() {
+            cx.answer(over, to.addr, &ack);
             self.acks.recycle(ack);
         }
     }
@@ -151,7 +151,11 @@ impl Delivery {
         let knows_nobody = !self.is_active && cx.tables().len() == 0;
         if !self.in_flight.has_room() || knows_nobody || cx.lower.env.is_stopping() {
             cx.count().messages_refused += 1;
-            cx.send(from.addr, &Message::Nack { transmission });
+            let nack = Message::Nack { transmission };
+            match self.acks.over() {
+                Some(over) => cx.answer(over, from.addr, &nack),
+                None => cx.send(from.addr, &nack),
+            };
             return;
         }
         self.acks.push(transmission);

@@ -1,7 +1,11 @@
 //! Open messages: delivered to an application of this node, which has not settled them yet (PD-6).
+//!
+//! A message is open until its origin stops waiting. A copy that arrives later is not delivered again: the application may
+//! be working on the first one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::RecentIds;
 use crate::pastry::contact::Contact;
 use crate::pastry::message::{AppName, MessageId};
 use crate::time::Instant;
@@ -25,14 +29,18 @@ pub(super) struct Open {
 pub(super) struct OpenTable {
     list: BTreeMap<MessageId, Open>,
     due: BTreeSet<(Instant, MessageId)>,
+    /// The messages whose origins stopped waiting last.
+    expired: RecentIds,
     bytes: usize,
     messages_max: usize,
     bytes_max: usize,
 }
 
 impl OpenTable {
-    pub(super) fn new(messages_max: usize, bytes_max: usize) -> Self {
-        Self { list: BTreeMap::new(), due: BTreeSet::new(), bytes: 0, messages_max, bytes_max }
+    /// `key` is a random number that makes the hash unpredictable.
+    pub(super) fn new(messages_max: usize, bytes_max: usize, key: u64) -> Self {
+        let expired = RecentIds::new(key, messages_max);
+        Self { list: BTreeMap::new(), due: BTreeSet::new(), expired, bytes: 0, messages_max, bytes_max }
     }
 
     /// Whether a message of this many bytes is accepted. Any length is, if no other message is open.
@@ -48,9 +56,9 @@ impl OpenTable {
         self.list.insert(id, open);
     }
 
-    /// Notes another attempt of a message; false if it is not open.
+    /// Notes another attempt of a message; false if it is not open, and was not open until its origin stopped waiting.
     pub(super) fn note_duplicate(&mut self, id: MessageId, attempt: u16, due: Instant) -> bool {
-        let Some(open) = self.list.get_mut(&id) else { return false };
+        let Some(open) = self.list.get_mut(&id) else { return self.expired.contains(id.0) };
         open.attempt = open.attempt.max(attempt);
         if due > open.due {
             self.due.remove(&(open.due, id));
@@ -79,6 +87,7 @@ impl OpenTable {
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some(&(_, id)) = self.due.first().filter(|(due, _)| *due <= now) {
             self.take(id);
+            self.expired.insert(id.0);
         }
     }
 
@@ -103,7 +112,7 @@ mod tests {
 
     #[test]
     fn pd_7_both_limits_hold_and_one_message_of_any_length_fits() {
-        let mut table = OpenTable::new(3, 100);
+        let mut table = OpenTable::new(3, 100, 7);
         assert!(table.has_room(1000), "the only one may be long");
         table.insert(MessageId(1), open(60, 5));
         assert!(!table.has_room(41) && table.has_room(40));
@@ -116,5 +125,19 @@ mod tests {
         table.expire(Instant::from_micros(6));
         assert_eq!(table.take(MessageId(1)).map(|open| open.attempt), Some(4), "a later attempt prolongs it");
         assert!(table.has_room(100) && table.deadline().is_none());
+    }
+
+    #[test]
+    fn pd_9_a_copy_that_arrives_after_the_deadline_is_not_delivered_again() {
+        let mut table = OpenTable::new(3, 100, 7);
+        let later = Instant::from_micros(9);
+        assert!(!table.note_duplicate(MessageId(1), 0, later), "it is new");
+        table.insert(MessageId(1), open(1, 5));
+        table.expire(Instant::from_micros(5));
+        assert!(table.take(MessageId(1)).is_none(), "its origin does not wait any more");
+        assert!(table.note_duplicate(MessageId(1), 1, later), "the application may be working on it");
+        table.insert(MessageId(2), open(1, 6));
+        table.take(MessageId(2));
+        assert!(!table.note_duplicate(MessageId(2), 1, later), "one that was settled may come again");
     }
 }

@@ -46,6 +46,44 @@ fn pl_4_a_silent_peer_is_pinged_and_a_second_connection_is_opened() {
 }
 
 #[test]
+fn pl_5_an_established_second_connection_closes_in_good_order() {
+    let mut driver = Driver::new(config());
+    let (old, second) = unresponsive(&mut driver);
+    driver.stand(second);
+    driver.did();
+    driver.receive(old, &frame(b"late")).unwrap();
+    assert_eq!(driver.did(), [Did::Finish(second)]);
+    assert_eq!(driver.lost(), [], "nothing was lost");
+    assert_eq!(driver.ask(2, b"more").unwrap().stream, old);
+    // The peer had answered over the second one already.
+    assert_eq!(driver.receive(second, &frame(b"receipt")), Ok(vec![b"receipt".to_vec()]));
+}
+
+#[test]
+fn pl_12_an_answer_takes_the_connection_of_its_question() {
+    // Both nodes opened a connection at once, and each prefers another one.
+    let mut driver = Driver::new(config());
+    let ours = driver.connect(2);
+    let theirs = driver.accept_from(1, 2);
+    driver.greeted(theirs, 1, 2);
+    driver.pass(SECOND / 100);
+    driver.receive(theirs, &frame(b"question")).unwrap();
+    driver.pass(SECOND / 100);
+    driver.receive(ours, &frame(b"news")).unwrap();
+    driver.did();
+    assert_eq!(driver.send(2, b"new").unwrap().stream, ours, "it spoke last");
+    assert_eq!(driver.answer(theirs, 2, b"answer").unwrap().stream, theirs);
+    assert!(driver.did().contains(&Did::Write(theirs, frame(b"answer"))));
+    assert_eq!(driver.answer(theirs, 2, &[0; (1 << 20) + 1]), Err(Full), "the limits hold");
+    // One that has ended, or that does not prove its address, cannot be used.
+    driver.closed(theirs, CloseReason::Reset);
+    assert_eq!(driver.answer(theirs, 2, b"answer").unwrap().stream, ours);
+    let unproven = driver.accept_from(2, 9);
+    driver.greeted(unproven, 1, 2);
+    assert_eq!(driver.answer(unproven, 2, b"answer").unwrap().stream, ours);
+}
+
+#[test]
 fn pl_5_the_first_that_answers_stays_and_the_other_is_aborted() {
     let mut driver = Driver::new(config());
     let (old, second) = unresponsive(&mut driver);

@@ -64,6 +64,11 @@ impl Driver {
         self.pool.send(self.now, addr(to), message, Expects::Reply, &mut self.queue.outbox())
     }
 
+    /// Answers a message that came over a connection.
+    fn answer(&mut self, over: StreamId, to: u8, message: &[u8]) -> Result<Taken, Full> {
+        self.pool.answer(self.now, (over, addr(to)), message, &mut self.queue.outbox())
+    }
+
     fn connect(&mut self, to: u8) -> StreamId {
         let taken = self.send(to, b"first").unwrap();
         assert!(!taken.connected);
