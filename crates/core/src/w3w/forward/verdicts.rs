@@ -138,9 +138,13 @@ impl Forward {
             if entry.paths.is_idle() {
                 self.queue.unload(&mut low.env.memory, id);
             }
-        } else if is_delivered || (entry.paths.is_idle() && !entry.in_custody) {
+            return;
+        }
+        let (outbox, is_idle, in_custody) = (entry.outbox, entry.paths.is_idle(), entry.in_custody);
+        leave_waiting(low, outbox);
+        if is_delivered || (is_idle && !in_custody) {
             self.finish(low, id);
-        } else if entry.paths.is_idle() {
+        } else if is_idle {
             self.queue.unload(&mut low.env.memory, id);
         }
     }
@@ -194,17 +198,18 @@ impl Forward {
         entry.paths.on_released(stream);
         if entry.is_own_letter() {
             let number = entry.outbox.unwrap_or_default();
-            low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
-        } else if nid == Some(entry.envelope.recipient) || (entry.paths.is_idle() && !entry.in_custody) {
+            return low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
+        }
+        let is_over = nid == Some(entry.envelope.recipient) || (entry.paths.is_idle() && !entry.in_custody);
+        leave_waiting(low, entry.outbox);
+        if is_over {
             self.finish(low, id);
         }
     }
 
     /// Removes a message for which this node is no longer responsible; it is no letter of its own.
     pub(super) fn finish(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
-        if let Some(number) = self.queue.get(id).and_then(|entry| entry.outbox) {
-            low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
-        }
+        leave_waiting(low, self.queue.get(id).and_then(|entry| entry.outbox));
         if !self.keep_for_receipt(low, id) {
             self.drop_entry(low, id);
         }
@@ -236,5 +241,12 @@ impl Forward {
         {
             entry.progress = Progress::Relayed;
         }
+    }
+}
+
+/// Notes that a peer has a plain message of this node, also if this node keeps its copy (CU-23).
+fn leave_waiting(low: &mut Low<'_, '_>, outbox: Option<u64>) {
+    if let Some(number) = outbox {
+        low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
     }
 }
