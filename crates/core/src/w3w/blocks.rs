@@ -35,6 +35,14 @@ pub(super) struct BlockIndex {
     keep: Duration,
 }
 
+/// A block that is pinned for a new reference.
+pub(super) struct Claimed {
+    /// Whether the block is not in the store yet.
+    pub(super) is_new: bool,
+    /// The blocks to delete, to make room for it.
+    pub(super) evicted: Vec<Key>,
+}
+
 impl BlockIndex {
     pub(super) fn new(bytes_max: u64, blocks_max: usize, keep: Duration) -> Self {
         let (blocks, unpinned) = (BTreeMap::new(), BTreeSet::new());
@@ -96,14 +104,23 @@ impl BlockIndex {
         Some(gone)
     }
 
-    /// Makes room for a block and returns the blocks to delete; `None` if pinned blocks fill the quota.
-    pub(super) fn reserve(&mut self, counters: &mut Counters, key: Key, bytes: usize) -> Option<Vec<Key>> {
+    /// Makes room for a block, inserts it and pins it; `None` if pinned blocks fill the quota.
+    pub(super) fn claim(
+        &mut self,
+        counters: &mut Counters,
+        key: Key,
+        bytes: usize,
+        now: Instant,
+    ) -> Option<Claimed> {
         if self.contains(key) {
-            return Some(Vec::new());
+            self.pin(key);
+            return Some(Claimed { is_new: false, evicted: Vec::new() });
         }
         let evicted = self.evict_for(bytes as u64)?;
         counters.blocks_evicted += evicted.len() as u64;
-        Some(evicted)
+        self.blocks.insert(key, Block { bytes: bytes as u64, pins: 1, until: now + self.keep });
+        self.bytes += bytes as u64;
+        Some(Claimed { is_new: true, evicted })
     }
 
     /// Notes that a block could not be written.

@@ -4,7 +4,7 @@
 //! messages at once, so writes wait here. When too many wait, the links withhold credit from the peers.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
@@ -121,8 +121,10 @@ impl PendingWrite {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Disk {
-    ops: BTreeMap<OpId, Pending>,
+    /// Operations under way, in the order of their numbers; `None` if one was answered before an earlier one.
+    ops: VecDeque<Option<Pending>>,
     begun: u64,
+    under_way: usize,
     waiting: VecDeque<PendingWrite>,
     under_way_bytes: usize,
 }
@@ -130,19 +132,21 @@ pub(super) struct Disk {
 impl Disk {
     /// Registers an operation and returns its number.
     pub(super) fn begin(&mut self, pending: Pending) -> OpId {
-        let op = self.allot();
-        self.ops.insert(op, pending);
-        op
-    }
-
-    fn allot(&mut self) -> OpId {
+        self.ops.push_back(Some(pending));
         self.begun += 1;
+        self.under_way += 1;
         OpId::new(self.begun)
     }
 
     /// The store answered: returns the purpose of the operation.
     pub(super) fn answered(&mut self, op: OpId) -> Option<Pending> {
-        let pending = self.ops.remove(&op)?;
+        let first = self.begun - self.ops.len() as u64 + 1;
+        let index = usize::try_from(op.local().checked_sub(first)?).ok()?;
+        let pending = self.ops.get_mut(index)?.take()?;
+        self.under_way -= 1;
+        while let Some(None) = self.ops.front() {
+            self.ops.pop_front();
+        }
         if let Pending::Write(write) = &pending {
             self.under_way_bytes -= write.bytes();
         }
@@ -157,7 +161,7 @@ impl Disk {
 
     /// Submits the writes whose turn has come.
     pub(super) fn resume(&mut self, env: &Env, now: Now, out: &mut Outbox<'_, Mesh>) {
-        while self.ops.len() < OPS_MAX
+        while self.under_way < OPS_MAX
             && self.under_way_bytes < BYTES_MAX
             && let Some(write) = self.waiting.pop_front()
         {
@@ -178,7 +182,7 @@ impl Disk {
 
     /// Whether nothing is under way and nothing waits.
     pub(super) fn is_idle(&self) -> bool {
-        self.ops.is_empty() && self.waiting.is_empty()
+        self.under_way == 0 && self.waiting.is_empty()
     }
 
     /// Whether so many writes wait that peers get no more credit.
@@ -193,7 +197,7 @@ impl Disk {
 
     fn submit(&mut self, env: &Env, now: Now, write: PendingWrite, out: &mut Outbox<'_, Mesh>) {
         let seconds = now.wall.as_seconds();
-        let op = self.allot();
+        let op = OpId::new(self.begun + 1);
         match &write {
             PendingWrite::Transit(transit) => {
                 let PendingTransit { entry, key, is_new, message, evicted, record } = &**transit;
@@ -241,7 +245,7 @@ impl Disk {
                 });
             }
         }
-        self.ops.insert(op, Pending::Write(write));
+        self.begin(Pending::Write(write));
     }
 }
 

@@ -23,7 +23,7 @@ use super::timers::Timer;
 use crate::common::Timers;
 use crate::outbox::Outbox;
 use crate::rng::Rng;
-use crate::time::Now;
+use crate::time::{Instant, Now};
 
 /// How long changes of the address book are collected.
 const STORE_BOOK_AFTER: Duration = Duration::from_secs(1);
@@ -41,6 +41,8 @@ pub(super) struct Env {
     pub(super) is_stopping: bool,
     /// Whether a deadline of a part changed; the machine then sets [`Timer::Expire`] after the call.
     pub(super) is_expiry_stale: bool,
+    /// When [`Timer::Expire`] is due, if it is set.
+    pub(super) expire_at: Option<Instant>,
     /// Whether a deadline of custody changed; the machine then sets [`Timer::Custody`] after the call.
     pub(super) is_custody_stale: bool,
 }

@@ -319,7 +319,7 @@ pub fn write_form(form: &Form<'_>) -> Vec<u8> {
         Form::Custody(custody) => {
             data.extend_from_slice(&[7, custody.flag]);
             for (seen, verdict) in custody.verdicts.iter().take(VERDICTS_MAX) {
-                data.extend_from_slice(&seen.0);
+                data.extend_from_slice(&seen.to_bytes());
                 data.push(*verdict as u8);
             }
         }
@@ -447,7 +447,7 @@ fn read_custody(reader: &mut Reader<'_>) -> Result<Custody, DecodeError> {
     }
     let mut verdicts = Vec::new();
     while reader.remaining() > 0 && verdicts.len() < VERDICTS_MAX {
-        let seen = SeenKey(reader.array()?);
+        let seen = SeenKey::from_bytes(reader.array()?);
         verdicts.push((
             seen,
             match reader.u8()? {

@@ -113,6 +113,7 @@ impl Mesh {
             is_stopping: false,
             is_expiry_stale: false,
             is_custody_stale: false,
+            expire_at: None,
             config: config.clone(),
         };
         let lower = Lower {
@@ -196,7 +197,7 @@ impl Mesh {
             Timer::Handshake(stream) => peering.handshake_over(cx, stream),
             Timer::Stalled(stream) => peering.stalled(cx, stream),
             Timer::Silent(stream) => peering.silent(cx, stream),
-            Timer::Redial(nid) => peering.redial(cx, nid),
+            Timer::Redial => peering.redial_due(cx),
             Timer::Expire => self.expire(now, out),
             Timer::StoreKnown => peering.store_known(cx),
             Timer::Files => files.push(cx, delivery),
@@ -242,9 +243,15 @@ impl Mesh {
         let is_whole = !frames.is_empty();
         // All at once: the hash is the largest cost of a message. Verdicts have no key.
         let has_key = |data: &&[u8]| !is_custody(data);
-        let mut keys = Key::of_all(frames.iter().map(|frame| data_of(frame)).filter(has_key)).into_iter();
+        let mut keys = if frames.len() > 1 {
+            Key::of_all(frames.iter().map(|frame| data_of(frame)).filter(has_key))
+        } else {
+            Vec::new()
+        }
+        .into_iter();
         for frame in frames {
-            let key = if has_key(&data_of(&frame)) { keys.next() } else { None };
+            let data = data_of(&frame);
+            let key = has_key(&data).then(|| keys.next().unwrap_or_else(|| Key::of(data)));
             if self.lower.links.get(stream).is_none() {
                 return Ok(());
             }
@@ -382,6 +389,7 @@ impl Mesh {
 
     /// Forgets everything that has expired.
     fn expire(&mut self, now: Now, out: Out<'_, '_>) {
+        self.lower.env.expire_at = None;
         let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
         cx.forward.expire_seen(now.mono);
         peering.expire(now.mono);
@@ -426,8 +434,17 @@ impl Mesh {
         ];
         let env = &mut self.lower.env;
         match deadlines.into_iter().flatten().min() {
-            Some(at) if !env.is_stopping => env.timers.set(Timer::Expire, not_at_once(at, now)),
-            _ => drop(env.timers.cancel(Timer::Expire)),
+            Some(at) if !env.is_stopping => {
+                let at = not_at_once(at, now);
+                if env.expire_at != Some(at) {
+                    env.timers.set(Timer::Expire, at);
+                    env.expire_at = Some(at);
+                }
+            }
+            _ => {
+                env.timers.cancel(Timer::Expire);
+                env.expire_at = None;
+            }
         }
     }
 

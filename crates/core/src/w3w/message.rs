@@ -102,8 +102,14 @@ impl fmt::Debug for Message {
 pub(super) type EntryId = u64;
 
 /// The identity of a message (MA-40b): the hash of sender, recipient and DATA. Verdicts name messages by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SeenKey(pub(super) [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeenKey(Nid);
+
+impl fmt::Debug for SeenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SeenKey").field(&self.to_bytes()).finish()
+    }
+}
 
 impl SeenKey {
     /// The key of a message between two nodes; `key` is that of its DATA.
@@ -113,13 +119,21 @@ impl SeenKey {
         bytes[..32].copy_from_slice(&sender.to_bytes());
         bytes[32..64].copy_from_slice(&recipient.to_bytes());
         bytes[64..].copy_from_slice(&key.to_bytes());
-        Self(hash(&bytes))
+        Self::from_bytes(hash(&bytes))
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Nid::from_bytes(bytes))
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 32] {
+        self.0.to_bytes()
     }
 
     /// The part of the key that memory and store keep of a seen message (CU-22).
     pub(super) fn fingerprint(self) -> Fingerprint {
-        let [first, second] = [0, 8].map(|at| self.0[at..at + 8].try_into().map_or(0, u64::from_be_bytes));
-        Fingerprint(first, second)
+        let half = self.0.id().number();
+        Fingerprint((half >> 64) as u64, half as u64)
     }
 }
 

@@ -28,9 +28,9 @@ impl Nid {
     /// The address written in these bytes, most significant first.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        let half =
-            |at: usize| bytes[at..at + 16].iter().fold(0, |number, &byte| number << 8 | u128::from(byte));
-        Self { high: half(0), low: half(16) }
+        let (high, low) = bytes.split_at(16);
+        let half = |bytes: &[u8]| bytes.try_into().map_or(0, u128::from_be_bytes);
+        Self { high: half(high), low: half(low) }
     }
 
     /// Its bytes, most significant first.
@@ -52,9 +52,9 @@ impl Nid {
     #[must_use]
     pub fn to_hex(self) -> [u8; NID_HEX_BYTES] {
         let mut hex = [0; NID_HEX_BYTES];
-        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.to_bytes()) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
+        let words = [self.high, self.low].into_iter().flat_map(|half| [96, 64, 32, 0].map(|by| half >> by));
+        for (digits, word) in hex.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *digits = to_digits(word as u32);
         }
         hex
     }
@@ -62,16 +62,14 @@ impl Nid {
     /// Reads 64 lower-case digits. Upper case is refused, since it would break the order of the ring.
     #[must_use]
     pub fn from_hex(hex: &[u8]) -> Option<Self> {
-        if hex.len() != NID_HEX_BYTES {
-            return None;
+        let hex: &[u8; NID_HEX_BYTES] = hex.try_into().ok()?;
+        let mut halves = [0; 2];
+        for (index, digits) in hex.as_chunks::<8>().0.iter().enumerate() {
+            let half = &mut halves[index / 4];
+            *half = *half << 32 | u128::from(from_digits(*digits)?);
         }
-        let (mut bytes, mut all) = ([0; 32], 0);
-        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            let (high, low) = (VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]);
-            all |= high | low;
-            *byte = high << 4 | low;
-        }
-        (all <= 0xf).then(|| Self::from_bytes(bytes))
+        let [high, low] = halves;
+        Some(Self { high, low })
     }
 
     /// The first eight digits, for people.
@@ -129,45 +127,67 @@ pub const NID_HEX_BYTES: usize = 64;
 /// The least number of digits that may abbreviate a key, if no other begins so.
 pub const KEY_DIGITS_MIN: usize = 8;
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
+/// The same byte, eight times.
+const fn each(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
 
-/// The value of each digit, and more than any value for what is none.
-const VALUES: [u8; 256] = {
-    let mut values = [0xff; 256];
-    let mut value = 0;
-    while value < DIGITS.len() {
-        values[DIGITS[value] as usize] = value as u8;
-        value += 1;
+/// Eight lower-case digits, most significant first. Each step handles all of them at once: every message has two NIDs.
+const fn to_digits(number: u32) -> [u8; 8] {
+    let mut digits = number as u64;
+    digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
+    digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
+    digits = (digits | digits << 4) & each(0x0f);
+    digits_of(digits).to_be_bytes()
+}
+
+/// Reads eight lower-case digits.
+const fn from_digits(digits: [u8; 8]) -> Option<u32> {
+    let digits = u64::from_be_bytes(digits);
+    // The letters, and no decimal digit, have this bit.
+    let is_letter = (digits >> 6) & each(1);
+    let values = (digits & each(0x0f)) + is_letter * 9;
+    if values & each(0xf0) != 0 || digits_of(values) != digits {
+        return None;
     }
-    values
-};
+    let mut number = values;
+    number = (number | number >> 4) & 0x00ff_00ff_00ff_00ff;
+    number = (number | number >> 8) & 0x0000_ffff_0000_ffff;
+    Some((number | number >> 16) as u32)
+}
+
+/// The digits of eight values below 16.
+const fn digits_of(values: u64) -> u64 {
+    let is_letter = ((values + each(6)) >> 4) & each(1);
+    values + each(b'0') + is_letter * (b'a' - b'0' - 10) as u64
+}
 
 /// The key of DATA in the store (M-52): its BLAKE2b-256.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key([u8; 32]);
+pub struct Key(Nid);
 
 impl Key {
     /// The key of this DATA.
     #[must_use]
     pub fn of(data: &[u8]) -> Self {
-        Self(hash(data))
+        Self::from_bytes(hash(data))
     }
 
     /// The keys of several.
     pub(super) fn of_all<'a>(data: impl IntoIterator<Item = &'a [u8]>) -> Vec<Self> {
-        hash_all(data).into_iter().map(Self).collect()
+        hash_all(data).into_iter().map(Self::from_bytes).collect()
     }
 
     /// The key with these bytes.
     #[must_use]
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Nid::from_bytes(bytes))
     }
 
     /// Its bytes.
     #[must_use]
-    pub const fn to_bytes(self) -> [u8; 32] {
-        self.0
+    pub fn to_bytes(self) -> [u8; 32] {
+        self.0.to_bytes()
     }
 
     /// The least and the greatest key that begin with these digits; `None` if they are no digits, too few, or too many.
@@ -184,13 +204,13 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Nid::from_bytes(self.0).fmt(f)
+        self.0.fmt(f)
     }
 }
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", Nid::from_bytes(self.0).short())
+        write!(f, "#{}", self.0.short())
     }
 }
 
@@ -198,7 +218,7 @@ impl FromStr for Key {
     type Err = ParseNidError;
 
     fn from_str(text: &str) -> Result<Self, ParseNidError> {
-        text.parse::<Nid>().map(|number| Self(number.to_bytes()))
+        text.parse().map(Self)
     }
 }
 
@@ -211,6 +231,23 @@ impl Serialize for Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_lower_case_digits_are_an_address() {
+        let nid = Nid::from_bytes(core::array::from_fn(|at| (at * 37 + 11) as u8));
+        let hex = nid.to_hex();
+        assert_eq!((Nid::from_hex(&hex), hex.as_slice()), (Some(nid), nid.to_string().as_bytes()));
+        assert_eq!((Nid::from_hex(&hex[1..]), Nid::from_hex(&[&hex[..], b"0"].concat())), (None, None));
+        for at in [0, 1, 31, 62, 63] {
+            for byte in 0..=u8::MAX {
+                let mut changed = hex;
+                changed[at] = byte;
+                let is_digit = matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                let read = Nid::from_hex(&changed).map(Nid::to_hex);
+                assert_eq!(read, is_digit.then_some(changed), "{byte} at {at}");
+            }
+        }
+    }
 
     #[test]
     fn a_key_may_be_abbreviated_to_enough_digits() {

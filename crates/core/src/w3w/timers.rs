@@ -15,8 +15,8 @@ pub(super) enum Timer {
     Stalled(StreamId),
     /// The unblocked peer has sent nothing for too long.
     Silent(StreamId),
-    /// A broken connection is dialled once more (MA-30).
-    Redial(super::nid::Nid),
+    /// Broken connections are dialled once more (MA-30).
+    Redial,
     /// The oldest entry of the queue or of a memory expires.
     Expire,
     /// The known nodes have changed and are to be stored.
@@ -51,7 +51,7 @@ impl Timer {
             Self::Handshake(_) => "mesh.handshake",
             Self::Stalled(_) => "mesh.stalled",
             Self::Silent(_) => "mesh.silent",
-            Self::Redial(_) => "mesh.redial",
+            Self::Redial => "mesh.redial",
             Self::Expire => "mesh.expire",
             Self::StoreKnown => "mesh.store_known",
             Self::Files => "mesh.files",

@@ -89,6 +89,23 @@ fn cuf_8_a_foreign_recipient_gets_the_bytes_of_the_document_once() {
 }
 
 #[test]
+fn cu_23_a_plain_message_that_a_peer_holds_does_not_wait_here_only() {
+    let mut post = Post::new(3, 23, |_, _| {});
+    let [sender, peer, recipient] = post.hosts[..] else { unreachable!("there are three") };
+    post.crash(recipient, true, DiskFate::UnsyncedLost);
+    post.run(15 * SECOND);
+    post.plain(sender, recipient, "plain");
+    post.run(5 * SECOND);
+    // The sender is next to the recipient, so both keep it.
+    assert_eq!((post.queued(sender), post.queued(peer)), (1, 1));
+    let states: Vec<SentState> = post.outbox(sender).iter().map(|line| line.state).collect();
+    assert_eq!(states, [SentState::Given], "a peer has it");
+    post.sim.fault(Fault::Start(recipient));
+    post.run(MINUTE);
+    assert_eq!((post.inbox(recipient), post.watch.total()), (1, 1));
+}
+
+#[test]
 fn cuf_8_a_foreign_recipient_that_is_away_for_half_an_hour_gets_a_message_once() {
     let mut post = Post::new(4, 8, |config, index| {
         if index == 3 {

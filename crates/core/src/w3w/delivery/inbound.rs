@@ -170,11 +170,12 @@ impl Delivery {
         let is_user_message = matches!(form, Form::Plain(_) | Form::Ask { .. } | Form::Letter(_));
         let is_part = matches!(form, Form::Block { .. });
         let letter = letter_record(cx.low.now, message.sender, &form);
-        let is_new = !cx.low.blocks.contains(key);
         let is_inbox_full = is_user_message && cx.low.mailboxes.is_inbox_full();
-        let room =
-            if is_inbox_full { None } else { cx.low.blocks.reserve(&mut cx.low.env.counters, key, size) };
-        let is_stored = room.is_some();
+        let claim =
+            |cx: &mut Cx<'_, '_>| cx.low.blocks.claim(&mut cx.low.env.counters, key, size, cx.low.now.mono);
+        let claimed = if is_inbox_full { None } else { claim(cx) };
+        let is_stored = claimed.is_some();
+        let (is_new, evicted) = claimed.map_or_else(Default::default, |block| (block.is_new, block.evicted));
         if !is_stored && (is_user_message || is_part) {
             return self.no_room(
                 cx,
@@ -201,21 +202,17 @@ impl Delivery {
             let sent = cx.low.mailboxes.new_sent(cx.low.now, cx.low.env.own, key, listing);
             (request, Sent { state: SentState::Delivered, delivered_at: Some(seconds), ..sent })
         });
-        if is_stored {
-            cx.low.blocks.insert(key, size as u64, Duration::ZERO, cx.low.now.mono);
-            cx.low.blocks.pin(key);
-        }
         cx.low.env.memory.delivering += message.body().len();
         self.storing.entry(seen).or_default();
         let delivery = PendingDelivery {
             message,
             key,
             seen,
-            is_new: is_new && is_stored,
+            is_new,
             is_stored,
             is_part,
             received,
-            evicted: room.unwrap_or_default(),
+            evicted,
             confirms,
             letter,
             from,

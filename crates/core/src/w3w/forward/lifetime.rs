@@ -1,7 +1,7 @@
 //! The lifetimes of queued messages: how they return after a restart, and how they end.
 
-use super::queue::{Block, Entry, Progress};
-use super::{Forward, LIFETIME_MAX, blank_entry, retransmit};
+use super::queue::{Block, Entry, Envelope, Progress, Storage};
+use super::{Forward, LIFETIME_MAX, retransmit};
 use crate::time::Instant;
 use crate::w3w::env::Low;
 use crate::w3w::mailboxes::remaining;
@@ -17,18 +17,16 @@ impl Forward {
         let seen = SeenKey::new(record.sender, record.recipient, record.key);
         self.passed.insert(seen.fingerprint(), low.now.mono, until);
         low.blocks.pin(record.key);
+        let Waiting { sender, recipient, key, letter, .. } = record;
+        let envelope = Envelope { sender, recipient, key, seen, size: record.size as usize, letter };
         let entry = Entry {
-            size: record.size as usize,
             until,
             until_seconds: record.until,
             outbox: record.outbox,
-            letter: record.letter,
-            block: Block::Stored,
-            is_listed: true,
-            is_durable: true,
+            storage: Storage { message: None, block: Block::Stored, is_listed: true, is_durable: true },
             // Whether it had left this node before the restart is unknown.
             progress: Progress::Relayed,
-            ..blank_entry((record.sender, record.recipient), record.key, seen)
+            ..Entry::new(envelope)
         };
         let is_letter = entry.is_own_letter();
         self.queue.put(&mut low.env.memory, id, entry);
@@ -82,7 +80,7 @@ impl Forward {
         } else if !is_given {
             low.mailboxes.set_state(low.disk, number, SentState::Unconfirmed, low.out);
         }
-        entry.letter.map(|(epoch, letter)| ((entry.recipient, epoch, letter), number))
+        entry.envelope.letter.map(|(epoch, letter)| ((entry.envelope.recipient, epoch, letter), number))
     }
 
     pub(in crate::w3w) fn next_deadline(&self) -> Option<Instant> {

@@ -10,6 +10,7 @@
 //! | part of a file | when the own kernel has taken it |
 
 mod lifetime;
+mod paths;
 mod queue;
 mod quotas;
 mod retransmit;
@@ -19,6 +20,7 @@ mod write;
 use core::time::Duration;
 use std::collections::BTreeSet;
 
+use super::blocks::Claimed;
 use super::config::{Config, Forward as Policy};
 use super::disk::{Disk, Pending, PendingTransit, PendingWrite, delete_blocks, put_block};
 use super::env::Low;
@@ -34,7 +36,7 @@ use crate::store::StoreFault;
 use crate::tag::{RequestId, StreamId};
 use crate::time::Instant;
 
-use queue::{Block, Entry, Progress, Queue};
+use queue::{Block, Entry, Envelope, Progress, Queue, Storage, Upstream};
 
 /// The longest lifetime of a letter (CU-22).
 pub(super) const LIFETIME_MAX: Duration = Duration::from_secs(365 * 86_400);
@@ -42,6 +44,9 @@ pub(super) const LIFETIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 const PASSED_MAX: usize = 100_000;
 /// How long after the first time a plain message may be given again (CU-16).
 const REGIVE: Duration = Duration::from_secs(300);
+
+/// The peers that get a message, and their connections: two at most (M-48).
+type Targets = [Option<(Nid, StreamId)>; 2];
 
 /// Messages in transit and messages of this node.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,7 +119,7 @@ impl Forward {
             self.drop_entry(low, oldest);
         }
         let mut entry = new_entry(low, message, (key, seen), Some(from), None);
-        entry.upstreams.extend(is_promised.then_some(from));
+        entry.upstream.awaiting.extend(is_promised.then_some(from));
         let id = self.queue.push(&mut low.env.memory, entry);
         self.store_transit(low, id);
     }
@@ -131,15 +136,12 @@ impl Forward {
     /// even if the store is full.
     fn store_transit(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get(id) else { return };
-        let (key, size, message) = (entry.key, entry.size, entry.message.clone());
-        let record = (!entry.upstreams.is_empty()).then(|| entry.record());
-        let is_new = !low.blocks.contains(key);
-        let (Some(evicted), Some(message)) = (low.blocks.reserve(&mut low.env.counters, key, size), message)
-        else {
+        let (key, size, message) = (entry.envelope.key, entry.envelope.size, entry.storage.message.clone());
+        let record = (!entry.upstream.awaiting.is_empty()).then(|| entry.record());
+        let claimed = low.blocks.claim(&mut low.env.counters, key, size, low.now.mono);
+        let (Some(Claimed { is_new, evicted }), Some(message)) = (claimed, message) else {
             return self.on_stored(low, id, false, false);
         };
-        low.blocks.insert(key, size as u64, Duration::ZERO, low.now.mono);
-        low.blocks.pin(key);
         let transit = PendingTransit { entry: id, key, is_new, message, evicted, record };
         low.disk.write(low.env, low.now, PendingWrite::Transit(Box::new(transit)), low.out);
     }
@@ -153,7 +155,7 @@ impl Forward {
         is_stored: bool,
     ) {
         let memory_bytes_max = low.env.config.memory_bytes_max;
-        let is_promised = self.queue.get(id).is_some_and(|entry| !entry.upstreams.is_empty());
+        let is_promised = self.queue.get(id).is_some_and(|entry| !entry.upstream.awaiting.is_empty());
         if !is_stored && is_promised {
             // Its peer keeps it, so it is not forwarded from memory.
             self.queue.set_block(id, Block::MemoryOnly);
@@ -201,17 +203,13 @@ impl Forward {
         if listing.is_some() && !self.queue.quotas().has_own_room(low.env.config.quota_bytes, to, size) {
             return Err(Reply::RecipientQuotaFull(to));
         }
-        let is_new = !low.blocks.contains(key);
-        let Some(evicted) = low.blocks.reserve(&mut low.env.counters, key, size) else {
-            return Err(Reply::QuotaFull);
-        };
-        low.blocks.insert(key, size as u64, Duration::ZERO, low.now.mono);
-        low.blocks.pin(key);
+        let claimed = low.blocks.claim(&mut low.env.counters, key, size, low.now.mono);
+        let Some(Claimed { is_new, evicted }) = claimed else { return Err(Reply::QuotaFull) };
         self.note_seen(low, seen);
         let sent = listing.map(|listing| low.mailboxes.new_sent(low.now, to, key, listing));
         let block = message.shared_data();
         let mut entry = new_entry(low, message, (key, seen), None, sent.map(|line| line.number));
-        (entry.is_listed, entry.is_durable) = (true, listing.is_some());
+        (entry.storage.is_listed, entry.storage.is_durable) = (true, listing.is_some());
         if let Some(listing) = listing {
             entry.until = low.now.mono + listing.lifetime;
             entry.until_seconds = low.now.wall.as_seconds() + listing.lifetime.as_secs();
@@ -274,7 +272,7 @@ impl Forward {
             return self.route(low, id);
         }
         // It is not on disk, so the sender gets an error and the message is not sent.
-        let (seen, outbox) = (entry.seen, entry.outbox);
+        let (seen, outbox) = (entry.envelope.seen, entry.outbox);
         self.passed.remove(seen.fingerprint());
         self.queue.remove(&mut low.env.memory, id);
         outbox.map(|number| low.mailboxes.remove_out(number));
@@ -283,62 +281,58 @@ impl Forward {
     /// Finds the peers for a message (M-48, M-49) and gives it to those that have not had it from this node.
     fn route(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get(id) else { return };
-        if entry.block == Block::Writing {
+        if entry.storage.block == Block::Writing {
             return;
         }
-        let (recipient, from) = (entry.recipient, entry.from);
         let in_custody = entry.in_custody || is_custodian(low, entry);
         let targets = self.choose(low, entry, in_custody);
-        let forwarded = Event::MessageForwarded {
-            sender: entry.sender,
-            recipient,
-            key: entry.key,
-            from,
-            to: targets.iter().map(|(nid, _)| *nid).collect(),
-        };
         let Some(entry) = self.queue.get_mut(id) else { return };
         entry.in_custody = in_custody;
-        targets.iter().for_each(|(nid, stream)| entry.add_target(*nid, *stream));
-        if !targets.is_empty() {
+        let (Envelope { sender, recipient, key, .. }, from) = (entry.envelope, entry.upstream.from);
+        targets.iter().flatten().for_each(|(nid, stream)| entry.paths.add(*nid, *stream));
+        let to: Vec<Nid> = targets.iter().flatten().map(|(nid, _)| *nid).collect();
+        if !to.is_empty() {
             tracing::trace!(state = "SEND", nid = %low.env.own, recipient = %recipient);
-            low.out.event(forwarded);
+            low.out.event(Event::MessageForwarded { sender, recipient, key, from, to });
         }
-        for (_, stream) in &targets {
-            if let Some(link) = low.links.get_mut(*stream) {
-                link.enqueue(id);
+        for (_, stream) in targets.into_iter().flatten() {
+            if let Some(link) = low.links.get_mut(stream) {
+                link.writes_mut().enqueue(id);
             }
-            self.pump(low, *stream);
+            self.pump(low, stream);
         }
         self.list(low, id);
     }
 
     /// The peers that get an entry now.
-    fn choose(&self, low: &Low<'_, '_>, entry: &Entry, in_custody: bool) -> Vec<(Nid, StreamId)> {
-        let (recipient, from) = (entry.recipient, entry.from);
+    fn choose(&self, low: &Low<'_, '_>, entry: &Entry, in_custody: bool) -> Targets {
+        let (recipient, from) = (entry.envelope.recipient, entry.upstream.from);
         // Another node has it, or the relays had it: only the recipient itself may get it again.
-        let is_over =
-            entry.retransmit().is_some() || !entry.is_idle() || (entry.is_placed && entry.outbox.is_some());
+        let is_over = entry.retransmit().is_some()
+            || !entry.paths.is_idle()
+            || (entry.paths.is_placed() && entry.outbox.is_some());
         if is_over && low.ring.get(recipient).is_none() {
-            return Vec::new();
+            return Targets::default();
         }
         // A recipient without room is tried again later: no other node could deliver the message now.
-        if low.ring.get(recipient).is_some() && entry.refused.contains(&recipient) {
-            return Vec::new();
+        if low.ring.get(recipient).is_some() && entry.paths.is_refused_by(recipient) {
+            return Targets::default();
         }
-        let usable = |nid: Nid| !entry.sent_to.contains(&nid) && Some(nid) != from && nid != entry.sender;
+        let usable =
+            |nid: Nid| !entry.paths.was_sent_to(nid) && Some(nid) != from && nid != entry.envelope.sender;
         let with_stream = |nid: Nid| low.ring.get(nid).map(|route| (nid, route.stream));
-        let next = next_peers(low, entry);
-        let next: Vec<_> = next.into_iter().filter(|nid| usable(*nid)).filter_map(with_stream).collect();
+        let next: Targets =
+            next_peers(low, entry).map(|nid| nid.filter(|nid| usable(*nid)).and_then(with_stream));
         // CU-14: a peer whose verdict is overdue gets nothing while there is another one.
         let is_ready = |(_, stream): &(Nid, StreamId)| !low.custody.is_overdue(*stream, low.now.mono);
-        let ready: Vec<_> = next.iter().copied().filter(is_ready).collect();
-        if !ready.is_empty() || in_custody || entry.is_placed || !entry.is_idle() {
+        let ready = next.map(|target| target.filter(is_ready));
+        if ready != Targets::default() || in_custody || entry.paths.is_placed() || !entry.paths.is_idle() {
             return ready;
         }
         let others = low.ring.iter().map(|(nid, route)| (nid, route.stream));
         let others = others.filter(|(nid, _)| usable(*nid)).filter(is_ready);
         let nearest = others.reduce(|one, other| if closer(recipient, one.0, other.0) { one } else { other });
-        nearest.map_or(next, |nearest| vec![nearest])
+        nearest.map_or(next, |nearest| [Some(nearest), None])
     }
 
     /// Routes all queued messages again: the ring has a new peer (MA-45).
@@ -353,12 +347,10 @@ impl Forward {
     pub(super) fn requeue(&mut self, low: &mut Low<'_, '_>, stream: StreamId, nid: Nid, ids: Vec<EntryId>) {
         for id in ids {
             let Some(entry) = self.queue.get_mut(id) else { continue };
-            entry.targets.retain(|target| *target != stream);
-            entry.given.retain(|target| *target != stream);
-            entry.sent_to.retain(|sent_to| *sent_to != nid);
+            entry.paths.on_closed(stream, nid);
             // CU-16: a plain message is given a second time only within five minutes of the first.
-            let is_late = entry.first_given.is_some_and(|at| at + REGIVE <= low.now.mono);
-            if is_late && entry.letter.is_none() && entry.is_idle() && !entry.in_custody {
+            let is_late = entry.paths.first_given().is_some_and(|at| at + REGIVE <= low.now.mono);
+            if is_late && entry.envelope.letter.is_none() && entry.paths.is_idle() && !entry.in_custody {
                 self.finish(low, id);
             } else {
                 self.route(low, id);
@@ -369,11 +361,11 @@ impl Forward {
     /// Writes the record of a waiting entry, so that it survives a restart.
     fn list(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get_mut(id) else { return };
-        let is_waiting = entry.in_custody || entry.is_idle();
-        if entry.is_listed || entry.block != Block::Stored || !is_waiting {
+        let is_waiting = entry.in_custody || entry.paths.is_idle();
+        if entry.storage.is_listed || entry.storage.block != Block::Stored || !is_waiting {
             return;
         }
-        entry.is_listed = true;
+        entry.storage.is_listed = true;
         let record = entry.record();
         let op = low.disk.begin(Pending::Other);
         low.out.put(op, QUEUE, &id.to_be_bytes(), &record.to_bytes(), false);
@@ -383,19 +375,19 @@ impl Forward {
         let Some(entry) = self.queue.remove(&mut low.env.memory, id) else { return };
         self.retries.cancel(id);
         self.resends.cancel(id);
-        entry.given.iter().chain(&entry.targets).for_each(|stream| low.custody.forget(*stream, id));
-        for from in &entry.upstreams {
-            self.passed.remove(entry.seen.fingerprint());
-            low.custody.answer(*from, entry.seen, Verdict::Full, low.now.mono);
+        entry.paths.streams().for_each(|stream| low.custody.forget(stream, id));
+        for from in &entry.upstream.awaiting {
+            self.passed.remove(entry.envelope.seen.fingerprint());
+            low.custody.answer(*from, entry.envelope.seen, Verdict::Full, low.now.mono);
             low.env.schedule_custody();
         }
-        if entry.block != Block::MemoryOnly {
-            low.blocks.unpin(entry.key);
+        if entry.storage.block != Block::MemoryOnly {
+            low.blocks.unpin(entry.envelope.key);
         }
-        if entry.is_listed {
+        if entry.storage.is_listed {
             low.delete(QUEUE, &id.to_be_bytes());
         }
-        if let Some(message) = entry.message {
+        if let Some(message) = entry.storage.message {
             low.links.recycle(message.frame);
         }
     }
@@ -425,9 +417,9 @@ impl Forward {
         let entry = self.queue.id_of(number).and_then(|id| self.queue.get(id))?;
         Some(if low.ring.len() == 0 {
             Why::NoPeer
-        } else if !entry.refused.is_empty() && entry.is_idle() {
+        } else if entry.paths.is_refused() && entry.paths.is_idle() {
             Why::PeersFull
-        } else if low.ring.get(entry.recipient).is_none() {
+        } else if low.ring.get(entry.envelope.recipient).is_none() {
             Why::RecipientAway
         } else {
             Why::BeingSent
@@ -436,7 +428,7 @@ impl Forward {
 
     /// Reads a queued message from the store again, once.
     fn fetch(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
-        if let Some(key) = self.queue.get(id).map(|entry| entry.key)
+        if let Some(key) = self.queue.get(id).map(|entry| entry.envelope.key)
             && self.fetching.insert(id)
         {
             let op = low.disk.begin(Pending::Fetch(id));
@@ -458,14 +450,14 @@ impl Forward {
             return Disk::retry_later(low.env, low.now);
         }
         let Some(entry) = self.queue.get(id) else { return };
-        let key = entry.key;
+        let key = entry.envelope.key;
         let Some(data) = value.filter(|data| Key::of(data) == key) else {
             low.blocks.delete_corrupt(&mut low.env.counters, low.disk, key, low.out);
             self.end_own(low, id);
             return self.drop_entry(low, id);
         };
-        let message = Message::new(entry.sender, entry.recipient, data);
-        let (targets, is_resend_due) = (entry.targets.clone(), entry.is_resend_due);
+        let message = Message::new(entry.envelope.sender, entry.envelope.recipient, data);
+        let (targets, is_resend_due) = (entry.paths.targets().to_vec(), entry.is_resend_due);
         self.queue.loaded(&mut low.env.memory, id, message);
         if is_resend_due {
             self.resend(low, id);
@@ -482,7 +474,7 @@ impl Forward {
 
     /// Whether a message waits for this recipient.
     pub(super) fn waits_for(&self, nid: Nid) -> bool {
-        self.queue.iter().any(|(_, entry)| entry.recipient == nid)
+        self.queue.iter().any(|(_, entry)| entry.envelope.recipient == nid)
     }
 
     /// How many messages are queued.
@@ -511,81 +503,60 @@ fn new_entry(
         None if from.is_some() => config.transit_expiry(),
         _ => config.expiry,
     };
-    Entry {
+    let envelope = Envelope {
+        sender: message.sender,
+        recipient: message.recipient,
+        key,
+        seen,
         size: message.data().len(),
-        from,
+        letter: letter.map(|letter| (letter.epoch, letter.number)),
+    };
+    let storage =
+        Storage { message: Some(message), block: Block::Writing, is_listed: false, is_durable: false };
+    Entry {
+        upstream: Upstream { from, ..Upstream::default() },
+        storage,
         until: low.now.mono + expiry,
         until_seconds: low.now.wall.as_seconds() + expiry.as_secs(),
         outbox,
-        letter: letter.map(|letter| (letter.epoch, letter.number)),
-        ..blank_entry((message.sender, message.recipient), key, seen)
-    }
-    .with(message)
-}
-
-fn blank_entry((sender, recipient): (Nid, Nid), key: Key, seen: SeenKey) -> Entry {
-    Entry {
-        sender,
-        recipient,
-        key,
-        seen,
-        size: 0,
-        from: None,
-        until: Instant::ZERO,
-        until_seconds: 0,
-        outbox: None,
-        letter: None,
-        message: None,
-        block: Block::Writing,
-        is_listed: false,
-        is_durable: false,
-        targets: Vec::new(),
-        given: Vec::new(),
-        sent_to: Vec::new(),
-        refused: Vec::new(),
-        backoff: verdicts::BACKOFF_FIRST,
-        upstreams: Vec::new(),
-        acceptance: 0,
-        is_placed: false,
-        first_given: None,
-        is_resend_due: false,
-        progress: Progress::Queued,
-        in_custody: false,
+        ..Entry::new(envelope)
     }
 }
 
 /// The peers that a message goes to from here (M-48, MA-43, MA-60). It never goes to its sender, whose copy is not one
 /// more: in a circle the relays would let go of it.
-fn next_peers(low: &Low<'_, '_>, entry: &Entry) -> Vec<Nid> {
-    let (recipient, sender) = (entry.recipient, entry.sender);
+fn next_peers(low: &Low<'_, '_>, entry: &Entry) -> [Option<Nid>; 2] {
+    let Envelope { recipient, sender, .. } = entry.envelope;
     if low.ring.get(recipient).is_some() {
-        return if entry.from == Some(recipient) { Vec::new() } else { vec![recipient] };
+        return [Some(recipient).filter(|nid| entry.upstream.from != Some(*nid)), None];
     }
     let is_to_both = entry.is_own(low.env.own) || low.env.config.forward == Policy::Both;
-    let from = entry.from.unwrap_or(sender);
+    let from = entry.upstream.from.unwrap_or(sender);
     // By the letter of the document nobody takes the sender's place: the flood would only grow.
     let except = if is_to_both { [from; 2] } else { [sender, from] };
-    let Some((younger, older)) = low.ring.around(recipient, &except) else { return Vec::new() };
+    let Some((younger, older)) = low.ring.around(recipient, &except) else { return [None; 2] };
     if is_to_both {
-        return if younger == older { vec![younger] } else { vec![younger, older] };
+        return [Some(younger), Some(older).filter(|older| *older != younger)];
     }
     let nearer = if closer(recipient, younger, older) { younger } else { older };
     if closer(recipient, nearer, low.env.own) {
-        return vec![nearer];
+        return [Some(nearer), None];
     }
     // This node is next to the recipient. The node on the other side gets the message too, so that one of them may
     // die before the recipient comes (MA-45b).
-    let Some((younger, older)) = low.ring.around(recipient, &[sender]) else { return Vec::new() };
+    let Some((younger, older)) = low.ring.around(recipient, &[sender]) else { return [None; 2] };
     let we_are_younger = clockwise(younger, low.env.own) < clockwise(younger, recipient);
     let opposite = if we_are_younger { older } else { younger };
-    if entry.from == Some(opposite) { Vec::new() } else { vec![opposite] }
+    [Some(opposite).filter(|nid| entry.upstream.from != Some(*nid)), None]
 }
 
 /// MA-45b: whether this node is next to an absent recipient, as far as it knows, the sender left out.
 fn is_custodian(low: &Low<'_, '_>, entry: &Entry) -> bool {
-    if low.ring.get(entry.recipient).is_some() {
+    if low.ring.get(entry.envelope.recipient).is_some() {
         return false;
     }
-    let Some((younger, older)) = low.ring.around(entry.recipient, &[entry.sender]) else { return true };
+    let Some((younger, older)) = low.ring.around(entry.envelope.recipient, &[entry.envelope.sender]) else {
+        return true;
+    };
     younger == older || clockwise(younger, low.env.own) < clockwise(younger, older)
 }

@@ -3,12 +3,11 @@
 //! An entry is small; its message is in the store and stays in memory only while there is room (`memory_bytes_max`).
 //! So a slow peer costs entries, not the memory of its messages.
 
-use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::paths::Paths;
 use super::quotas::Quotas;
 use super::retransmit::Retransmit;
-use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::w3w::env::MemoryUse;
 use crate::w3w::form::Receipts;
@@ -19,47 +18,55 @@ use crate::w3w::records::Waiting;
 /// A queued message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    pub(super) sender: Nid,
-    pub(super) recipient: Nid,
-    pub(super) key: Key,
-    pub(super) seen: SeenKey,
-    pub(super) size: usize,
-    /// The peer it came from: it never goes back there (MA-40).
-    pub(super) from: Option<Nid>,
+    pub(super) envelope: Envelope,
+    pub(super) upstream: Upstream,
+    pub(super) storage: Storage,
+    pub(super) paths: Paths,
     pub(super) until: Instant,
     pub(super) until_seconds: u64,
     /// Its number in the outbox, if it is from this node.
     pub(super) outbox: Option<u64>,
+    pub(super) progress: Progress,
+    /// Whether it is to be sent again, with another attempt, when its message is in memory (CU-18).
+    pub(super) is_resend_due: bool,
+    /// Whether the node keeps it until it expires (MA-45b).
+    pub(super) in_custody: bool,
+}
+
+/// The identity of a queued message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Envelope {
+    pub(super) sender: Nid,
+    pub(super) recipient: Nid,
+    pub(super) key: Key,
+    pub(super) seen: SeenKey,
+    /// The length of its DATA.
+    pub(super) size: usize,
     /// Epoch and number of a letter.
     pub(super) letter: Option<(u64, u64)>,
+}
+
+/// The peers that gave a message to this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Upstream {
+    /// The peer it came from: it never goes back there (MA-40).
+    pub(super) from: Option<Nid>,
+    /// Peers that get a verdict once it is stored.
+    pub(super) awaiting: Vec<Nid>,
+    /// How often this node has answered `held`. An answer to a copy given before that is out of date: otherwise all
+    /// nodes of a circle could drop the message (CU-12).
+    pub(super) acceptance: u32,
+}
+
+/// The copies of a message at this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Storage {
+    /// The copy in memory.
     pub(super) message: Option<Message>,
     pub(super) block: Block,
     /// Whether the record of the entry is on disk, and whether it is synced there.
     pub(super) is_listed: bool,
     pub(super) is_durable: bool,
-    /// Connections it waits for, or is being written to.
-    pub(super) targets: Vec<StreamId>,
-    /// Connections it was written to, whose peers have not answered.
-    pub(super) given: Vec<StreamId>,
-    /// Peers it was given to, so that none gets it twice from this node.
-    pub(super) sent_to: Vec<Nid>,
-    /// Those of them that had no room, or refused it.
-    pub(super) refused: Vec<Nid>,
-    /// The pause after the next refusal.
-    pub(super) backoff: Duration,
-    /// Peers that get a verdict once it is stored.
-    pub(super) upstreams: Vec<Nid>,
-    /// How often this node has answered `held`. An answer to a copy given before that is out of date: otherwise all
-    /// nodes of a circle could drop the message (CU-12).
-    pub(super) acceptance: u32,
-    /// Whether a peer has answered that it holds it.
-    pub(super) is_placed: bool,
-    pub(super) first_given: Option<Instant>,
-    /// Whether it is to be sent again, with another attempt, when its message is in memory (CU-18).
-    pub(super) is_resend_due: bool,
-    pub(super) progress: Progress,
-    /// Whether the node keeps it until it expires (MA-45b).
-    pub(super) in_custody: bool,
 }
 
 /// The place of an entry's DATA.
@@ -84,21 +91,33 @@ pub(super) enum Progress {
     AwaitingReceipt(Retransmit),
 }
 
-/// Peers remembered in `sent_to`: enough for any ring, and bounded.
-const SENT_TO_MAX: usize = 64;
+impl Storage {
+    /// The memory of the copy.
+    fn memory_bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, |message| message.body().len())
+    }
+}
 
 impl Entry {
-    pub(super) fn add_target(&mut self, nid: Nid, stream: StreamId) {
-        if self.sent_to.len() == SENT_TO_MAX {
-            self.sent_to.remove(0);
+    /// An entry of a message that is neither in memory nor on disk, and that never expires.
+    pub(super) fn new(envelope: Envelope) -> Self {
+        Self {
+            envelope,
+            upstream: Upstream::default(),
+            storage: Storage { message: None, block: Block::Writing, is_listed: false, is_durable: false },
+            paths: Paths::new(),
+            until: Instant::ZERO,
+            until_seconds: 0,
+            outbox: None,
+            progress: Progress::Queued,
+            is_resend_due: false,
+            in_custody: false,
         }
-        self.sent_to.push(nid);
-        self.targets.push(stream);
     }
 
     /// Whether it comes from the application of this node.
     pub(super) fn is_own(&self, own: Nid) -> bool {
-        self.from.is_none() && self.sender == own
+        self.upstream.from.is_none() && self.envelope.sender == own
     }
 
     pub(super) fn retransmit(&self) -> Option<Retransmit> {
@@ -107,29 +126,14 @@ impl Entry {
 
     /// Its record in the store.
     pub(super) fn record(&self) -> Waiting {
-        Waiting {
-            sender: self.sender,
-            recipient: self.recipient,
-            key: self.key,
-            size: self.size as u64,
-            until: self.until_seconds,
-            outbox: self.outbox,
-            letter: self.letter,
-        }
-    }
-
-    pub(super) fn with(self, message: Message) -> Self {
-        Self { message: Some(message), ..self }
-    }
-
-    /// Whether it is being given to no peer just now.
-    pub(super) fn is_idle(&self) -> bool {
-        self.targets.is_empty() && self.given.is_empty()
+        let Envelope { sender, recipient, key, size, letter, .. } = self.envelope;
+        let (until, outbox) = (self.until_seconds, self.outbox);
+        Waiting { sender, recipient, key, size: size as u64, until, outbox, letter }
     }
 
     /// Whether it is a letter of this node: it stays until its receipt comes (CU-11).
     pub(super) fn is_own_letter(&self) -> bool {
-        self.outbox.is_some() && self.letter.is_some()
+        self.outbox.is_some() && self.envelope.letter.is_some()
     }
 }
 
@@ -207,8 +211,7 @@ impl Queue {
                 && entry.retransmit().is_some()
                 && which(entry)
             {
-                let recipient = entry.recipient;
-                entry.sent_to.retain(|nid| *nid != recipient);
+                entry.paths.forget(entry.envelope.recipient);
                 ids.push(*id);
             }
         }
@@ -225,24 +228,25 @@ impl Queue {
     /// Inserts an entry from the store, with its own number.
     pub(super) fn put(&mut self, memory: &mut MemoryUse, id: EntryId, entry: Entry) {
         self.next = self.next.max(id + 1);
-        self.bytes += entry.size;
-        memory.queued += entry.message.as_ref().map_or(0, |message| message.body().len());
+        self.bytes += entry.envelope.size;
+        memory.queued += entry.storage.memory_bytes();
         self.order.insert((entry.until, id));
         match entry.outbox {
             Some(number) => {
                 self.own.insert(number, id);
             }
             None => {
-                if !entry.is_durable {
+                if !entry.storage.is_durable {
                     self.droppable.insert(id);
                 }
-                if let Some((epoch, number)) = entry.letter {
-                    self.letters.insert((entry.sender, entry.recipient, epoch, number), id);
+                if let Some((epoch, number)) = entry.envelope.letter {
+                    let Envelope { sender, recipient, .. } = entry.envelope;
+                    self.letters.insert((sender, recipient, epoch, number), id);
                 }
             }
         }
         self.quotas.add(&entry);
-        self.by_seen.insert(entry.seen, id);
+        self.by_seen.insert(entry.envelope.seen, id);
         self.entries.insert(id, Box::new(entry));
     }
 
@@ -250,8 +254,8 @@ impl Queue {
         let entry = self.entries.remove(&id)?;
         self.order.remove(&(entry.until, id));
         self.sheddable.remove(&id);
-        if self.by_seen.get(&entry.seen) == Some(&id) {
-            self.by_seen.remove(&entry.seen);
+        if self.by_seen.get(&entry.envelope.seen) == Some(&id) {
+            self.by_seen.remove(&entry.envelope.seen);
         }
         match entry.outbox {
             Some(number) => {
@@ -260,14 +264,15 @@ impl Queue {
             None => {
                 self.droppable.remove(&id);
                 self.unsaved.remove(&id);
-                if let Some((epoch, number)) = entry.letter {
-                    self.letters.remove(&(entry.sender, entry.recipient, epoch, number));
+                if let Some((epoch, number)) = entry.envelope.letter {
+                    let Envelope { sender, recipient, .. } = entry.envelope;
+                    self.letters.remove(&(sender, recipient, epoch, number));
                 }
             }
         }
         self.quotas.subtract(&entry);
-        self.bytes -= entry.size;
-        memory.queued -= entry.message.as_ref().map_or(0, |message| message.body().len());
+        self.bytes -= entry.envelope.size;
+        memory.queued -= entry.storage.memory_bytes();
         Some(*entry)
     }
 
@@ -282,10 +287,10 @@ impl Queue {
     /// Puts the message back into memory.
     pub(super) fn loaded(&mut self, memory: &mut MemoryUse, id: EntryId, message: Message) {
         if let Some(entry) = self.entries.get_mut(&id)
-            && entry.message.is_none()
+            && entry.storage.message.is_none()
         {
             memory.queued += message.body().len();
-            entry.message = Some(message);
+            entry.storage.message = Some(message);
             self.sheddable.insert(id);
         }
     }
@@ -293,8 +298,8 @@ impl Queue {
     /// Notes the store's reply: a stored message may leave memory.
     pub(super) fn set_block(&mut self, id: EntryId, block: Block) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.block = block;
-            if block == Block::Stored && entry.message.is_some() {
+            entry.storage.block = block;
+            if block == Block::Stored && entry.storage.message.is_some() {
                 self.sheddable.insert(id);
             } else if block == Block::MemoryOnly && entry.outbox.is_none() {
                 self.unsaved.insert(id);
@@ -307,7 +312,7 @@ impl Queue {
         if self.sheddable.remove(&id)
             && let Some(entry) = self.entries.get_mut(&id)
         {
-            memory.queued -= entry.message.take().map_or(0, |message| message.body().len());
+            memory.queued -= entry.storage.message.take().map_or(0, |message| message.body().len());
         }
     }
 
@@ -327,7 +332,7 @@ impl Queue {
     /// Notes that this node answers `held` for the entry: it is never dropped for another one.
     pub(super) fn promise(&mut self, id: EntryId) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            (entry.is_listed, entry.is_durable) = (true, true);
+            (entry.storage.is_listed, entry.storage.is_durable) = (true, true);
             self.droppable.remove(&id);
         }
     }
@@ -348,21 +353,21 @@ impl Queue {
 
     /// Removes the message from memory unless a connection waits for it.
     pub(super) fn unload_idle(&mut self, memory: &mut MemoryUse, id: EntryId) {
-        if self.entries.get(&id).is_some_and(|entry| entry.targets.is_empty()) {
+        if self.entries.get(&id).is_some_and(|entry| entry.paths.targets().is_empty()) {
             self.unload(memory, id);
         }
     }
 
     /// Notes that the recipient has gone: entries may go to it again when it returns.
     pub(super) fn forget_sent_to_recipient(&mut self, nid: Nid) {
-        for entry in self.entries.values_mut().filter(|entry| entry.recipient == nid) {
-            entry.sent_to.retain(|sent_to| *sent_to != nid);
+        for entry in self.entries.values_mut().filter(|entry| entry.envelope.recipient == nid) {
+            entry.paths.forget(nid);
         }
     }
 
     /// The entries for a recipient.
     pub(super) fn ids_to(&self, nid: Nid) -> Vec<EntryId> {
-        self.entries.iter().filter(|(_, entry)| entry.recipient == nid).map(|(id, _)| *id).collect()
+        self.entries.iter().filter(|(_, entry)| entry.envelope.recipient == nid).map(|(id, _)| *id).collect()
     }
 
     /// Replaces the bytes of a letter: it is another message.
@@ -376,12 +381,13 @@ impl Queue {
     ) {
         self.unload(memory, id);
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        if self.by_seen.get(&entry.seen) == Some(&id) {
-            self.by_seen.remove(&entry.seen);
+        if self.by_seen.get(&entry.envelope.seen) == Some(&id) {
+            self.by_seen.remove(&entry.envelope.seen);
         }
-        memory.queued -= entry.message.take().map_or(0, |message| message.body().len());
+        memory.queued -= entry.storage.message.take().map_or(0, |message| message.body().len());
         memory.queued += message.body().len();
-        (entry.key, entry.seen, entry.message, entry.block) = (key, seen, Some(message), Block::Writing);
+        (entry.envelope.key, entry.envelope.seen) = (key, seen);
+        (entry.storage.message, entry.storage.block) = (Some(message), Block::Writing);
         self.by_seen.insert(seen, id);
     }
 

@@ -17,24 +17,24 @@ pub(super) struct Quotas {
 
 impl Quotas {
     pub(super) fn add(&mut self, entry: &Entry) {
-        let size = entry.size as u64;
+        let size = entry.envelope.size as u64;
         if entry.outbox.is_some() {
-            add(&mut self.own_to, entry.recipient, size);
-        } else if let Some(from) = entry.from {
+            add(&mut self.own_to, entry.envelope.recipient, size);
+        } else if let Some(from) = entry.upstream.from {
             self.held += size;
             add(&mut self.held_from, from, size);
-            add(&mut self.held_of, entry.sender, size);
+            add(&mut self.held_of, entry.envelope.sender, size);
         }
     }
 
     pub(super) fn subtract(&mut self, entry: &Entry) {
-        let size = entry.size as u64;
+        let size = entry.envelope.size as u64;
         if entry.outbox.is_some() {
-            subtract(&mut self.own_to, entry.recipient, size);
-        } else if let Some(from) = entry.from {
+            subtract(&mut self.own_to, entry.envelope.recipient, size);
+        } else if let Some(from) = entry.upstream.from {
             self.held -= size;
             subtract(&mut self.held_from, from, size);
-            subtract(&mut self.held_of, entry.sender, size);
+            subtract(&mut self.held_of, entry.envelope.sender, size);
         }
     }
 

@@ -10,6 +10,7 @@ use core::time::Duration;
 use super::Forward;
 use super::queue::{Block, Entry, Progress};
 use crate::time::Instant;
+use crate::w3w::blocks::Claimed;
 use crate::w3w::disk::{Pending, delete_blocks, put_block};
 use crate::w3w::env::Low;
 use crate::w3w::form::{Form, Letter, read_form, write_form};
@@ -39,7 +40,7 @@ impl Forward {
         let is_crowded = self.queue.is_half_full() || low.blocks.is_half_pinned();
         let Some(entry) = self.queue.get_mut(id) else { return false };
         let is_awaited = entry.outbox.is_some_and(|number| low.mailboxes.is_awaited(number));
-        if !is_awaited || entry.block != Block::Stored || is_crowded {
+        if !is_awaited || entry.storage.block != Block::Stored || is_crowded {
             return false;
         }
         let interval = entry.retransmit().map_or(RETRANSMIT_FIRST, |last| last.interval * 2);
@@ -52,14 +53,15 @@ impl Forward {
 
     /// Notes that the recipient has gone: it gets unconfirmed messages again when it returns.
     pub(in crate::w3w) fn on_recipient_gone(&mut self, nid: Nid) {
-        self.queue.reoffer(|entry| entry.recipient == nid);
+        self.queue.reoffer(|entry| entry.envelope.recipient == nid);
         self.queue.forget_sent_to_recipient(nid);
     }
 
     /// Retransmits messages whose receipt is overdue.
     pub(in crate::w3w) fn retransmit_due(&mut self, low: &mut Low<'_, '_>) {
         let now = low.now.mono;
-        let is_due = |entry: &Entry| entry.is_idle() && entry.retransmit().is_some_and(|next| next.at <= now);
+        let is_due =
+            |entry: &Entry| entry.paths.is_idle() && entry.retransmit().is_some_and(|next| next.at <= now);
         let due = self.queue.reoffer(is_due);
         for id in due {
             if let Some(entry) = self.queue.get_mut(id)
@@ -70,7 +72,7 @@ impl Forward {
             }
             self.route(low, id);
         }
-        let idle = self.queue.own_entries().filter(|entry| entry.is_idle());
+        let idle = self.queue.own_entries().filter(|entry| entry.paths.is_idle());
         let next = idle.filter_map(Entry::retransmit).map(|next| next.at).min();
         if let Some(at) = next {
             low.env.timers.set_earlier(Timer::Retransmit, at);
@@ -88,13 +90,13 @@ impl Forward {
     pub(in crate::w3w) fn resend_due(&mut self, low: &mut Low<'_, '_>) {
         while let Some(id) = self.resends.pop_due(low.now.mono) {
             let Some(entry) = self.queue.get_mut(id) else { continue };
-            if !entry.is_placed && entry.is_idle() {
+            if !entry.paths.is_placed() && entry.paths.is_idle() {
                 // No peer has it, so another attempt would change nothing.
                 self.schedule_resend(low, id, RESEND_FIRST);
                 continue;
             }
             entry.is_resend_due = true;
-            if entry.message.is_some() {
+            if entry.storage.message.is_some() {
                 self.resend(low, id);
             } else {
                 self.fetch(low, id);
@@ -109,28 +111,25 @@ impl Forward {
     pub(super) fn resend(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
         let Some(entry) = self.queue.get_mut(id) else { return };
         entry.is_resend_due = false;
-        let Some(message) = &entry.message else { return };
+        let Some(message) = &entry.storage.message else { return };
         let Form::Letter(letter) = read_form(message.data()) else { return };
         let attempt = letter.attempt.saturating_add(1);
         let data = write_form(&Form::Letter(Letter { attempt, ..letter }));
-        let (key, recipient, number) = (Key::of(&data), entry.recipient, entry.outbox.unwrap_or_default());
-        let (old_key, size) = (entry.key, data.len());
+        let (key, recipient, number) =
+            (Key::of(&data), entry.envelope.recipient, entry.outbox.unwrap_or_default());
+        let (old_key, size) = (entry.envelope.key, data.len());
         let doubled = RESEND_FIRST.saturating_mul(1 << u32::from(attempt).min(8)).min(RESEND_LAST);
         self.schedule_resend(low, id, doubled);
-        let is_new = !low.blocks.contains(key);
-        let Some(evicted) = low.blocks.reserve(&mut low.env.counters, key, size) else { return };
+        let claimed = low.blocks.claim(&mut low.env.counters, key, size, low.now.mono);
+        let Some(Claimed { is_new, evicted }) = claimed else { return };
         let Some(entry) = self.queue.get_mut(id) else { return };
-        entry.given.drain(..).for_each(|stream| low.custody.forget(stream, id));
-        entry.sent_to.clear();
-        entry.refused.clear();
-        (entry.is_placed, entry.acceptance) = (false, 0);
+        entry.paths.restart().into_iter().for_each(|stream| low.custody.forget(stream, id));
+        entry.upstream.acceptance = 0;
         let seen = SeenKey::new(low.env.own, recipient, key);
         let message = Message::new(low.env.own, recipient, &data);
         let block = message.shared_data();
         self.queue.replace(&mut low.env.memory, id, message, key, seen);
         self.note_seen(low, seen);
-        low.blocks.insert(key, size as u64, Duration::ZERO, low.now.mono);
-        low.blocks.pin(key);
         low.blocks.unpin(old_key);
         low.env.counters.letters_resent += 1;
         let Some(record) = self.queue.get(id).map(Entry::record) else { return };

@@ -14,9 +14,6 @@ use crate::w3w::nid::{Key, Nid};
 use crate::w3w::records::SentState;
 use crate::w3w::timers::Timer;
 
-/// The pause before a peer that refused a message is tried again: at first, and at most.
-pub(super) const BACKOFF_FIRST: Duration = Duration::from_secs(5);
-const BACKOFF_LAST: Duration = Duration::from_secs(60);
 /// The longest time that a plain message waits once it was given (CU-17).
 const PLAIN_GIVEN: Duration = Duration::from_secs(3600);
 
@@ -36,13 +33,13 @@ impl Forward {
             return self.take_again(low, from, message, (key, seen));
         };
         let Some(entry) = self.queue.get_mut(id) else { return };
-        if !entry.upstreams.contains(&from) {
-            entry.upstreams.push(from);
+        if !entry.upstream.awaiting.contains(&from) {
+            entry.upstream.awaiting.push(from);
         }
-        match entry.block {
+        match entry.storage.block {
             // The peers get their verdict when the store has answered.
             Block::Writing => {}
-            Block::Stored if entry.is_durable => self.on_promised(low, id, true),
+            Block::Stored if entry.storage.is_durable => self.on_promised(low, id, true),
             Block::Stored => self.sync_record(low, id),
             Block::MemoryOnly => self.on_promised(low, id, false),
         }
@@ -78,11 +75,11 @@ impl Forward {
     /// Handles the store's reply: the peers that gave an entry get their verdict.
     pub(in crate::w3w) fn on_promised(&mut self, low: &mut Low<'_, '_>, id: EntryId, is_stored: bool) {
         let Some(entry) = self.queue.get_mut(id) else { return };
-        let (seen, first) = (entry.seen, entry.from);
-        let upstreams = core::mem::take(&mut entry.upstreams);
+        let (seen, first) = (entry.envelope.seen, entry.upstream.from);
+        let upstreams = core::mem::take(&mut entry.upstream.awaiting);
         let verdict = if is_stored { Verdict::Held } else { Verdict::Full };
         // An answer to an earlier copy no longer counts, unless the peer is the one it came from.
-        entry.acceptance += u32::from(is_stored && upstreams.iter().any(|nid| Some(*nid) != first));
+        entry.upstream.acceptance += u32::from(is_stored && upstreams.iter().any(|nid| Some(*nid) != first));
         for nid in upstreams {
             low.custody.answer(nid, seen, verdict, low.now.mono);
         }
@@ -111,16 +108,15 @@ impl Forward {
         }
         let id = answered.entry;
         if let Some(entry) = self.queue.get_mut(id) {
-            entry.targets.retain(|target| *target != stream);
-            entry.given.retain(|target| *target != stream);
+            entry.paths.on_answered(stream);
             match verdict {
                 // A node that keeps the entry in any case answers `held`.
                 Verdict::Held
-                    if answered.acceptance != entry.acceptance
+                    if answered.acceptance != entry.upstream.acceptance
                         && !entry.in_custody
                         && !entry.is_own_letter() =>
                 {
-                    entry.sent_to.retain(|sent_to| *sent_to != nid);
+                    entry.paths.forget(nid);
                     self.route(low, id);
                 }
                 Verdict::Held => self.on_placed(low, id, nid, false),
@@ -135,17 +131,20 @@ impl Forward {
     /// Handles `held` or `delivered` of a peer.
     fn on_placed(&mut self, low: &mut Low<'_, '_>, id: EntryId, nid: Nid, is_delivered: bool) {
         let Some(entry) = self.queue.get_mut(id) else { return };
-        entry.is_placed = true;
-        entry.backoff = BACKOFF_FIRST;
+        entry.paths.on_placed();
         if entry.is_own_letter() && !low.env.config.drops_when_held() {
             let number = entry.outbox.unwrap_or_default();
             low.mailboxes.add_custodian(low.disk, number, nid, low.out);
-            if entry.is_idle() {
+            if entry.paths.is_idle() {
                 self.queue.unload(&mut low.env.memory, id);
             }
-        } else if is_delivered || (entry.is_idle() && !entry.in_custody) {
+            return;
+        }
+        let (outbox, is_idle, in_custody) = (entry.outbox, entry.paths.is_idle(), entry.in_custody);
+        leave_waiting(low, outbox);
+        if is_delivered || (is_idle && !in_custody) {
             self.finish(low, id);
-        } else if entry.is_idle() {
+        } else if is_idle {
             self.queue.unload(&mut low.env.memory, id);
         }
     }
@@ -153,16 +152,14 @@ impl Forward {
     /// Handles a refusal of a peer: another one is tried now, and this one later.
     fn on_refused(&mut self, low: &mut Low<'_, '_>, id: EntryId, nid: Nid, is_full: bool) {
         let Some(entry) = self.queue.get_mut(id) else { return };
-        entry.refused.push(nid);
-        let at = low.now.mono + entry.backoff;
-        entry.backoff = (entry.backoff * 2).min(BACKOFF_LAST);
+        let at = low.now.mono + entry.paths.on_refused(nid);
         self.retries.set_earlier(id, at);
         low.env.timers.set_earlier(Timer::Retry, at);
         if is_full {
             low.env.counters.peers_full += 1;
         }
         self.route(low, id);
-        if self.queue.get(id).is_some_and(Entry::is_idle) {
+        if self.queue.get(id).is_some_and(|entry| entry.paths.is_idle()) {
             self.queue.unload(&mut low.env.memory, id);
         }
     }
@@ -171,8 +168,7 @@ impl Forward {
     pub(in crate::w3w) fn retry_due(&mut self, low: &mut Low<'_, '_>) {
         while let Some(id) = self.retries.pop_due(low.now.mono) {
             if let Some(entry) = self.queue.get_mut(id) {
-                let refused = core::mem::take(&mut entry.refused);
-                entry.sent_to.retain(|nid| !refused.contains(nid));
+                entry.paths.retry_refused();
                 self.route(low, id);
             }
         }
@@ -187,7 +183,8 @@ impl Forward {
             if let Some(entry) = self.queue.get(id)
                 && let Some(number) = entry.outbox
             {
-                let state = if entry.letter.is_some() { SentState::UnderWay } else { SentState::Given };
+                let state =
+                    if entry.envelope.letter.is_some() { SentState::UnderWay } else { SentState::Given };
                 low.mailboxes.leave_waiting(low.disk, number, state, low.out);
             }
         }
@@ -198,21 +195,21 @@ impl Forward {
     pub(in crate::w3w) fn on_released(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId) {
         let nid = low.links.get(stream).and_then(Link::nid);
         let Some(entry) = self.queue.get_mut(id) else { return };
-        entry.given.retain(|target| *target != stream);
-        entry.is_placed = true;
+        entry.paths.on_released(stream);
         if entry.is_own_letter() {
             let number = entry.outbox.unwrap_or_default();
-            low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
-        } else if nid == Some(entry.recipient) || (entry.is_idle() && !entry.in_custody) {
+            return low.mailboxes.leave_waiting(low.disk, number, SentState::UnderWay, low.out);
+        }
+        let is_over = nid == Some(entry.envelope.recipient) || (entry.paths.is_idle() && !entry.in_custody);
+        leave_waiting(low, entry.outbox);
+        if is_over {
             self.finish(low, id);
         }
     }
 
     /// Removes a message for which this node is no longer responsible; it is no letter of its own.
     pub(super) fn finish(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
-        if let Some(number) = self.queue.get(id).and_then(|entry| entry.outbox) {
-            low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
-        }
+        leave_waiting(low, self.queue.get(id).and_then(|entry| entry.outbox));
         if !self.keep_for_receipt(low, id) {
             self.drop_entry(low, id);
         }
@@ -223,13 +220,10 @@ impl Forward {
         low.custody.on_sent(stream, id, low.now.mono);
         low.env.schedule_custody();
         let Some(entry) = self.queue.get_mut(id) else { return };
-        if !entry.targets.contains(&stream) {
+        if !entry.paths.on_given(stream, low.now.mono) {
             return;
         }
-        entry.targets.retain(|target| *target != stream);
-        entry.given.push(stream);
-        entry.first_given.get_or_insert(low.now.mono);
-        if entry.letter.is_none() {
+        if entry.envelope.letter.is_none() {
             // CU-17: with two holders and foreign memories of an hour it could be delivered twice.
             let until = low.now.mono + PLAIN_GIVEN;
             if until < entry.until {
@@ -247,5 +241,12 @@ impl Forward {
         {
             entry.progress = Progress::Relayed;
         }
+    }
+}
+
+/// Notes that a peer has a plain message of this node, also if this node keeps its copy (CU-23).
+fn leave_waiting(low: &mut Low<'_, '_>, outbox: Option<u64>) {
+    if let Some(number) = outbox {
+        low.mailboxes.leave_waiting(low.disk, number, SentState::Given, low.out);
     }
 }

@@ -5,7 +5,7 @@ use super::queue::Progress;
 use crate::tag::StreamId;
 use crate::w3w::env::Low;
 use crate::w3w::form::needs_custody;
-use crate::w3w::links::{Links, Role};
+use crate::w3w::links::{Link, Links, Role};
 use crate::w3w::message::EntryId;
 use crate::w3w::nid::Nid;
 use crate::w3w::records::SentState;
@@ -13,27 +13,27 @@ use crate::w3w::records::SentState;
 impl Forward {
     /// Writes queued messages to a connection, as long as it takes more.
     pub(in crate::w3w) fn pump(&mut self, low: &mut Low<'_, '_>, stream: StreamId) {
-        while let Some(link) = low.links.get_mut(stream) {
-            let room = link.room(low.env.config.unsent_bytes_max);
+        while let Some(writes) = low.links.get_mut(stream).map(Link::writes_mut) {
+            let room = writes.room(low.env.config.unsent_bytes_max);
             if room == 0 {
                 return self.queue.shed(&mut low.env.memory, low.env.config.memory_bytes_max);
             }
-            if let Some(wrote) = link.write_part(stream, room, low.out) {
+            if let Some(wrote) = writes.write_part(stream, room, low.out) {
                 if let Some(id) = wrote.completed {
                     low.env.counters.messages_written += 1;
-                    low.custody.written(stream, id, link.written_bytes());
+                    low.custody.written(stream, id, writes.written_bytes());
                 }
                 if wrote.was_idle {
                     Links::watch_stall(low.env, low.now, stream);
                 }
                 continue;
             }
-            if link.write_control(stream, low.out) {
+            if writes.write_control(stream, low.out) {
                 continue;
             }
-            let Some(id) = link.next_entry() else { return };
-            match self.queue.get(id).map(|entry| (entry, &entry.message)) {
-                None => link.skip_entry(),
+            let Some(id) = writes.next_entry() else { return };
+            match self.queue.get(id).map(|entry| (entry, &entry.storage.message)) {
+                None => writes.skip_entry(),
                 Some((_, None)) => return self.fetch(low, id),
                 Some((entry, Some(message))) => {
                     let bytes = message.frame.len();
@@ -41,10 +41,17 @@ impl Forward {
                         if !low.custody.may_give(stream, bytes) {
                             return;
                         }
-                        low.custody.give(stream, id, entry.seen, bytes, entry.acceptance, low.now.mono);
+                        low.custody.give(
+                            stream,
+                            id,
+                            entry.envelope.seen,
+                            bytes,
+                            entry.upstream.acceptance,
+                            low.now.mono,
+                        );
                         low.env.schedule_custody();
                     }
-                    link.begin_message(message.clone());
+                    writes.begin_message(message.clone());
                     self.on_writing(id);
                 }
             }
@@ -54,7 +61,7 @@ impl Forward {
     /// Writes a frame of custody after the message that is being written.
     pub(in crate::w3w) fn write_control(&mut self, low: &mut Low<'_, '_>, stream: StreamId, frame: Vec<u8>) {
         if let Some(link) = low.links.get_mut(stream).filter(|link| link.nid().is_some()) {
-            link.push_control(frame);
+            link.writes_mut().push_control(frame);
             self.pump(low, stream);
         }
     }
@@ -80,12 +87,11 @@ impl Forward {
     /// SEND 3 (M-50): a connection has taken a message that needs no custody.
     fn on_relayed(&mut self, low: &mut Low<'_, '_>, stream: StreamId, id: EntryId, to: Option<Nid>) {
         let Some(entry) = self.queue.get_mut(id) else { return };
-        if !entry.targets.contains(&stream) {
+        if !entry.paths.on_taken(stream) {
             return;
         }
-        entry.targets.retain(|target| *target != stream);
-        let is_over = to == Some(entry.recipient) || (!entry.in_custody && entry.is_idle());
-        let (outbox, is_idle) = (entry.outbox, entry.is_idle());
+        let (outbox, is_idle) = (entry.outbox, entry.paths.is_idle());
+        let is_over = to == Some(entry.envelope.recipient) || (!entry.in_custody && is_idle);
         if entry.progress == Progress::Queued {
             entry.progress = Progress::Relayed;
         }

@@ -166,7 +166,9 @@ impl ReceivedNumbers {
 
     fn close_below(&mut self, least: u64) {
         self.up_to = self.up_to.max(least.saturating_sub(1));
-        self.above = self.above.split_off(&self.up_to.saturating_add(1));
+        if self.above.first().is_some_and(|first| *first <= self.up_to) {
+            self.above = self.above.split_off(&self.up_to.saturating_add(1));
+        }
         self.advance();
     }
 

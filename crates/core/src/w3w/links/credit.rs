@@ -36,7 +36,7 @@ impl Links {
         if is_easy {
             return out.read(stream, bytes);
         }
-        link.withheld_credit += bytes;
+        link.withhold(bytes);
         self.is_withholding = true;
         if self.unblocked_stream == Some(stream) {
             if is_whole || is_short_of_writes(env, is_disk_full) {
@@ -65,15 +65,15 @@ impl Links {
                 self.block(env, stream);
             }
             for (stream, link) in &mut self.links {
-                if link.withheld_credit > 0 {
-                    out.read(*stream, core::mem::take(&mut link.withheld_credit));
+                if link.withheld_credit() > 0 {
+                    out.read(*stream, link.take_withheld());
                 }
             }
         } else if self.unblocked_stream.is_none() && !is_short_of_writes(env, is_disk_full) {
             let waiting = self
                 .links
                 .iter()
-                .filter(|(_, link)| link.withheld_credit >= WINDOW_BYTES && link.held_bytes() > 0);
+                .filter(|(_, link)| link.withheld_credit() >= WINDOW_BYTES && link.held_bytes() > 0);
             if let Some((&stream, _)) = waiting.max_by_key(|(_, link)| link.held_bytes()) {
                 self.unblock(env, now, stream, out);
             }
@@ -92,7 +92,7 @@ impl Links {
         self.unblocked_stream = Some(stream);
         env.timers.set(Timer::Silent(stream), now.mono + SILENCE);
         if let Some(link) = self.links.get_mut(&stream) {
-            out.read(stream, core::mem::take(&mut link.withheld_credit));
+            out.read(stream, link.take_withheld());
         }
     }
 }

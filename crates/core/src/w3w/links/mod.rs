@@ -6,6 +6,7 @@ mod buffer_pool;
 mod credit;
 mod frames;
 mod link;
+mod write_queue;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -89,8 +90,8 @@ impl Links {
         bytes: usize,
     ) -> Vec<EntryId> {
         let Some(link) = self.links.get_mut(&stream) else { return Vec::new() };
-        let done = link.sent(bytes);
-        if link.is_writing() {
+        let done = link.writes_mut().sent(bytes);
+        if link.writes().is_writing() {
             env.timers.set(Timer::Stalled(stream), now.mono + STALL);
         } else {
             env.timers.cancel(Timer::Stalled(stream));

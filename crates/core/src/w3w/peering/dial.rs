@@ -13,7 +13,6 @@ use crate::w3w::env::Cx;
 use crate::w3w::links::{Link, Role};
 use crate::w3w::machine::{HANDSHAKE, HOLD_DOWN};
 use crate::w3w::message::Here;
-use crate::w3w::nid::Nid;
 use crate::w3w::ring::{Direction, Route};
 use crate::w3w::timers::Timer;
 use crate::w3w::wire::{FIRST_BODY_BYTES_MAX, LENGTH_BYTES, here_frame};
@@ -97,7 +96,7 @@ impl Peering {
         if let Some(link) = cx.low.links.get_mut(stream)
             && link.begin_probe(cx.low.now.mono)
         {
-            link.wrote(None, frame.len());
+            link.writes_mut().wrote(None, frame.len());
             cx.low.out.write(stream, &frame);
         }
     }
@@ -203,7 +202,7 @@ impl Peering {
         let mut link =
             Link::new(role, Direction::Out, *here.at.ip(), cx.low.now.mono, body_bytes_max, is_redial);
         let frame = here_frame(&cx.low.env.here());
-        link.wrote(None, frame.len());
+        link.writes_mut().wrote(None, frame.len());
         cx.low.links.insert(stream, link);
         let own = *cx.low.env.config.bind.ip();
         cx.low.out.open(stream, here.addr(), (!own.is_unspecified()).then_some(IpAddr::V4(own)));
@@ -213,11 +212,21 @@ impl Peering {
     }
 
     /// MA-30: dials a broken connection once more.
-    pub(in crate::w3w) fn redial(&mut self, cx: &mut Cx<'_, '_>, nid: Nid) {
-        if let Some(here) = self.dialer.redials.remove(&nid)
-            && self.may_dial(cx, here)
-        {
-            self.dial(cx, here, true);
+    pub(in crate::w3w) fn redial_due(&mut self, cx: &mut Cx<'_, '_>) {
+        while let Some(nid) = self.dialer.redials_due.pop_due(cx.low.now.mono) {
+            if let Some(here) = self.dialer.redials.remove(&nid)
+                && self.may_dial(cx, here)
+            {
+                self.dial(cx, here, true);
+            }
+        }
+        self.schedule_redial(cx);
+    }
+
+    /// Sets the timer of the next broken connection that is dialled once more.
+    pub(super) fn schedule_redial(&self, cx: &mut Cx<'_, '_>) {
+        if let Some((at, _)) = self.dialer.redials_due.next() {
+            cx.low.env.timers.set(Timer::Redial, at);
         }
     }
 

@@ -192,7 +192,7 @@ impl Peering {
         }
         let frame = here_frame(&cx.low.env.here());
         if let Some(link) = cx.low.links.get_mut(stream) {
-            link.wrote(None, frame.len());
+            link.writes_mut().wrote(None, frame.len());
         }
         cx.low.out.write(stream, &frame);
         self.up(cx, stream, here);
@@ -301,7 +301,7 @@ impl Peering {
         let Some(link) = cx.low.links.get_mut(stream) else { return };
         let Role::Up { nid, .. } = link.role() else { return };
         link.set_role(Role::Leaving { nid });
-        let waiting = link.take_unwritten();
+        let waiting = link.writes_mut().take_unwritten();
         cx.low.out.finish(stream);
         cx.low.env.timers.set(Timer::Handshake(stream), cx.low.now.mono + HANDSHAKE);
         self.gone(cx, nid, why);
@@ -346,7 +346,8 @@ impl Peering {
         let is_held_down = self.directory.held_down.contains(here.nid, cx.low.now.mono);
         if link.direction() == Direction::Out && !is_tired && !is_held_down && !cx.low.env.is_stopping {
             self.dialer.redials.insert(here.nid, here);
-            cx.low.env.timers.set(Timer::Redial(here.nid), cx.low.now.mono + REDIAL_PAUSE);
+            self.dialer.redials_due.set(here.nid, cx.low.now.mono + REDIAL_PAUSE);
+            self.schedule_redial(cx);
         }
     }
 
@@ -401,10 +402,10 @@ impl Peering {
     /// Closes a connection; returns the entries that its peer has not answered.
     fn drop_link(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) -> Option<(Link, Vec<EntryId>)> {
         let link = cx.low.links.close(cx.low.env, stream)?;
-        let mut entries: Vec<EntryId> = link.entries().collect();
-        let given = cx.low.custody.on_closed(stream);
-        entries.extend(given.into_iter().filter(|entry| !link.entries().any(|one| one == *entry)));
+        let mut entries: Vec<EntryId> = link.writes().entries().collect();
+        entries.extend(cx.low.custody.on_closed(stream));
         entries.sort_unstable();
+        entries.dedup();
         cx.low.env.schedule_custody();
         Some((link, entries))
     }
@@ -458,7 +459,7 @@ fn say_hello(cx: &mut Cx<'_, '_>, stream: StreamId, peer: Nid) {
     let hello = Here { nid: hello_nid(cx.low.env.own, peer), ..cx.low.env.here() };
     let frame = here_frame(&hello);
     if let Some(link) = cx.low.links.get_mut(stream) {
-        link.wrote(None, frame.len());
+        link.writes_mut().wrote(None, frame.len());
         cx.low.out.write(stream, &frame);
     }
 }

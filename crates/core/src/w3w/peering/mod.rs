@@ -20,7 +20,7 @@ use super::message::Here;
 use super::nid::Nid;
 use super::timers::Timer;
 use super::wire::message_frame;
-use crate::common::{ExpiringSet, RateLimiter};
+use crate::common::{ExpiringSet, RateLimiter, Timers};
 use crate::tag::StreamId;
 use crate::time::Instant;
 
@@ -57,6 +57,7 @@ struct Directory {
 struct Dialer {
     /// Broken connections that are dialled once more.
     redials: BTreeMap<Nid, Here>,
+    redials_due: Timers<Nid>,
     by_source: RateLimiter<Ipv4Addr>,
     by_target: RateLimiter<Ipv4Addr>,
     dial_limit: RateLimiter<()>,
@@ -85,6 +86,7 @@ impl Peering {
             },
             dialer: Dialer {
                 redials: BTreeMap::new(),
+                redials_due: Timers::default(),
                 by_source: RateLimiter::new(16, second / 4, 1024),
                 by_target: RateLimiter::new(4, 15 * second, 1024),
                 dial_limit: RateLimiter::new(64, second / 32, 1),
