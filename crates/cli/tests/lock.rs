@@ -196,8 +196,10 @@ fn loops(group: &Group, log: &Path) -> Vec<Child> {
         .map(|node| {
             let program = env!("CARGO_BIN_EXE_annulus");
             let http = group.agents[node].http();
+            // If this test is killed, nobody ends its loops.
+            let lives = format!("kill -0 {} 2>/dev/null", std::process::id());
             let line = format!(
-                "while :; do {program} lock shared --agent {http} --wait 60s -- sh -c '{script}'; done"
+                "while {lives}; do {program} lock shared --agent {http} --wait 60s -- sh -c '{script}'; done"
             );
             let mut child = Command::new("sh");
             child.args(["-c", &line]).stdin(Stdio::null()).stderr(Stdio::null());

@@ -70,6 +70,33 @@ fn a_foreign_node_takes_its_turns_in_our_ring() {
 }
 
 #[test]
+fn a_value_that_a_foreign_node_drops_is_not_reported_as_kept() {
+    let (agents, mut foreign) = mixed(1, &[]);
+    join(&agents, &foreign);
+    let end = Hangup((foreign.ip, foreign.port()).into());
+    std::thread::scope(|scope| {
+        // It carries the counts alone.
+        scope.spawn(|| {
+            while let Ok(offered) = foreign.receive() {
+                if foreign.commit(offered) {
+                    foreign.tenure();
+                    foreign.pass();
+                }
+            }
+        });
+        // Ends that thread, also if the test fails.
+        let _end = end;
+        wait_until("the foreign node leads", || (count_of(&agents[0], 424_242) > 3).then_some(()));
+        let told = wait_until("the value went round", || {
+            let told = agents[0].stdout(&["token", "set", "door", "open"]);
+            (!told.contains("has not been round")).then_some(told)
+        });
+        assert!(told.contains("door is set, but not kept: a node of this ring drops values"), "{told}");
+        assert_eq!(agents[0].json(&["token", "get"]), json!({}));
+    });
+}
+
+#[test]
 fn a_foreign_node_that_dies_holding_the_token_or_refuses_it_does_not_stop_the_ring() {
     let (agents, mut foreign) = mixed(2, &[]);
     join(&agents, &foreign);

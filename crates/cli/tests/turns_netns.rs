@@ -127,7 +127,9 @@ impl Lab {
             let write = format!("w() {{ echo $1 $ANNULUS_FENCE {node} >> {}; }}", log.0.display());
             let script = format!("{write}; w b; for n in 1 2 3 4 5 6 7 8; do sleep 0.05; w t; done; w e");
             let program = env!("CARGO_BIN_EXE_annulus");
-            let line = format!("while :; do {program} {verb} -- sh -c '{script}'; sleep 0.01; done");
+            // If this test is killed, nobody ends its loops.
+            let lives = format!("kill -0 {} 2>/dev/null", std::process::id());
+            let line = format!("while {lives}; do {program} {verb} -- sh -c '{script}'; sleep 0.01; done");
             let mut shell = Command::new("sh");
             shell.args(["-c", &line]);
             let mut shell = self.within(node, &shell);

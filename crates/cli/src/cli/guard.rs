@@ -5,6 +5,7 @@
 //! Agent and client may be stopped for any time: the guard sends TERM and KILL by its own clock. It is a child subreaper, so
 //! descendants that left the command's group still become its children when their parents end.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
@@ -16,20 +17,46 @@ use std::time::Duration;
 use annulus::core::Instant;
 use annulus::core::turns::keeping::{self, Keeping};
 use anyhow::Context as _;
+use clap::Parser as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
-    set_child_subreaper, setsid, test_kill_process_group, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, set_parent_process_death_signal, setsid, test_kill_process_group, wait,
 };
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
 
+use super::output::Output;
+
+/// The first argument of the guard.
+pub(super) const VERB: &str = "guard";
+/// The first argument of the program between guard and command.
+const DIE_WITH: &str = "die-with";
+
+/// Runs the guard, or the program between it and the command, if this process is one of them. They start with every command,
+/// so they are no verbs of the command line: to parse all verbs takes a millisecond.
+pub(super) fn run_if_started() -> Option<ExitCode> {
+    let verb = std::env::args_os().nth(1)?;
+    let ended = match verb.to_str()? {
+        VERB => Guard::try_parse_from(std::env::args_os().skip(1))
+            .map_err(anyhow::Error::from)
+            .and_then(Guard::run),
+        DIE_WITH => Ok(die_with(&std::env::args_os().skip(2).collect::<Vec<_>>())),
+        _ => return None,
+    };
+    Some(ended.unwrap_or_else(|error| {
+        Output::new(false).error(&error);
+        ExitCode::from(1)
+    }))
+}
+
 /// Run a command until its turn is over; `annulus lock` and `annulus token run` start it.
-#[derive(clap::Args)]
-pub(crate) struct Guard {
+#[derive(clap::Parser)]
+#[command(name = VERB)]
+struct Guard {
     /// The socket of the client.
     socket: String,
     /// The time of the request for the first deadline, in microseconds since boot.
@@ -81,13 +108,11 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const FAILED: u8 = 70;
 
 impl Guard {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    fn run(self) -> anyhow::Result<ExitCode> {
         let name = SocketAddr::from_abstract_name(self.socket.as_bytes())?;
         let mut client = UnixStream::connect_addr(&name)
             .context("the guard is started by `annulus lock` and `annulus token run` only")?;
         set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
-        // A guard that waits for its pages to be read from a disk may be late; without the right to lock them it can be.
-        let _ = mlockall(MlockAllFlags::CURRENT);
         if self.group.is_none() {
             setsid().context("cannot leave the session")?;
         }
@@ -104,11 +129,13 @@ impl Guard {
             return Ok(ExitCode::from(FAILED));
         }
         let mut runner = Command::new("/proc/self/exe");
-        runner.args(["token", "die-with", &std::process::id().to_string(), "--"]).args(&self.command);
+        runner.args([DIE_WITH, &std::process::id().to_string()]).args(&self.command);
         runner.process_group(self.group.unwrap_or(0));
         // The guard reaps all its children, not only this one.
         #[allow(clippy::zombie_processes)]
         let child = runner.spawn().context("cannot start the command")?;
+        // A guard that waits for its pages to be read from a disk may be late; without the right to lock them it can be.
+        let _ = mlockall(MlockAllFlags::CURRENT);
         let pid = Pid::from_child(&child);
         let mut running = Running { pid, in_group: self.group.is_none(), code: None };
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
@@ -119,6 +146,26 @@ impl Guard {
         let _ = client.write_all(&[u8::from(was_ended), code]);
         Ok(ExitCode::from(code))
     }
+}
+
+/// Becomes a command that is killed when its guard ends: the arguments are the guard's pid and the command. It returns only if
+/// that cannot be, with an exit code as shells have it.
+fn die_with(args: &[OsString]) -> ExitCode {
+    let set = set_parent_process_death_signal(Some(Signal::KILL));
+    let parent = getppid().map(|pid| pid.as_raw_pid().to_string());
+    let (command, args) = match args {
+        [guard, command, args @ ..] if set.is_ok() && guard.to_str() == parent.as_deref() => (command, args),
+        _ => {
+            let error = anyhow::anyhow!("this is started by `annulus token run` and `annulus lock` only");
+            Output::new(false).error(&error);
+            return ExitCode::from(126);
+        }
+    };
+    let error = Command::new(command).args(args).exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    let context = format!("cannot run {:?}; check its name and PATH", command.to_string_lossy());
+    Output::new(false).error(&anyhow::Error::from(error).context(context));
+    ExitCode::from(code)
 }
 
 /// Waits for the end of the command, of the client, or of the turn. Returns whether the turn ended first.

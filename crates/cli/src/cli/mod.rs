@@ -65,9 +65,6 @@ enum Verb {
     Lock(lock::Lock),
     Turn(voters::TurnVerb),
     Voters(voters::Voters),
-    #[cfg(target_os = "linux")]
-    #[command(hide = true)]
-    Guard(guard::Guard),
     Route(route::Route),
     Send(route::Send),
     Ask(route::Ask),
@@ -87,6 +84,10 @@ enum Verb {
 
 /// Runs the program: 0 if all went well, 2 if it was called wrongly (clap's own code), 1 for the rest.
 pub(crate) fn run() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(code) = guard::run_if_started() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
@@ -158,8 +159,6 @@ fn dispatch(verb: Verb, agent: &AgentArgs, output: &Output) -> anyhow::Result<Ex
         Verb::Token(verb) => return verb.run(&client(), output),
         Verb::Lock(verb) => return verb.run(&client(), output),
         Verb::Turn(verb) => return verb.run(&client(), output),
-        #[cfg(target_os = "linux")]
-        Verb::Guard(verb) => return verb.run(),
         Verb::Voters(verb) => verb.run(&client(), output)?,
         Verb::Demo(verb) => return verb.run(output),
         Verb::Replay(verb) => verb.run(output)?,

@@ -1,8 +1,6 @@
 //! `annulus token`: the state of the ring, and turns of it.
 
 #[cfg(target_os = "linux")]
-mod die_with;
-#[cfg(target_os = "linux")]
 mod guarded;
 #[cfg(target_os = "linux")]
 mod hold;
@@ -59,16 +57,6 @@ pub(crate) struct Token {
 #[derive(clap::Subcommand)]
 enum Verb {
     Run(run::Run),
-    /// Become a command that is killed when its parent ends; `run` starts it.
-    #[cfg(target_os = "linux")]
-    #[command(hide = true)]
-    DieWith {
-        /// The parent.
-        parent: u32,
-        /// The command and its arguments.
-        #[arg(last = true, required = true)]
-        command: Vec<String>,
-    },
     Set(SetArgs),
     /// Show the values in the token, or one of them.
     #[command(after_help = "Example:\n  annulus token get colour")]
@@ -118,12 +106,6 @@ impl Token {
         match self.verb {
             None => show(client, output)?,
             Some(Verb::Run(run)) => return run.run(client, output),
-            #[cfg(target_os = "linux")]
-            Some(Verb::DieWith { parent, command }) => {
-                let (error, code) = die_with::become_guarded(parent, &command);
-                output.error(&error);
-                return Ok(std::process::ExitCode::from(code));
-            }
             Some(Verb::Set(args)) => set(args, client, output)?,
             Some(Verb::Get { key }) => get(key.as_deref(), client, output)?,
             Some(Verb::Graph { dot }) => graph(dot, client, output)?,

@@ -7,7 +7,6 @@
 //! Where voters grant exclusive turns there is also `"turns": {"group": "…"}`, the 32 hexadecimal digits of their group.
 
 use core::fmt;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -64,15 +63,20 @@ enum Field<'a> {
     Counts(&'a BTreeMap<String, u64>),
     Values(&'a BTreeMap<String, Stamped>),
     Edges(&'a [Edge]),
-    Turns(Turns<'a>),
+    /// The content of `turns`, without an escape: written by hand, as every tenure of a ring with voters does it.
+    #[serde(skip)]
+    Turns(&'a str),
     Other(&'a Raw),
 }
 
-/// The voters as they are written.
-#[derive(Serialize, Deserialize)]
-struct Turns<'a> {
-    group: Cow<'a, str>,
+/// The voters as another program may write them.
+#[derive(Deserialize)]
+struct Turns {
+    group: String,
 }
+
+/// How the voters are written here: the group stands between these.
+const TURNS: [&str; 2] = [r#"{"group":""#, r#""}"#];
 
 impl Document {
     /// Reads framed data.
@@ -114,10 +118,11 @@ impl Document {
     }
 
     fn write(&self, json: &mut Vec<u8>) {
+        let turns = self.turns.as_deref().filter(|group| is_group(group));
         let own = [
             Some(("counts", Field::Counts(&self.counts))),
             (!self.edges.is_empty()).then_some(("edges", Field::Edges(&self.edges))),
-            self.turns.as_ref().map(|group| ("turns", Field::Turns(Turns { group: group.into() }))),
+            turns.map(|group| ("turns", Field::Turns(group))),
             (!self.values.is_empty()).then_some(("values", Field::Values(&self.values))),
         ];
         let own = own.into_iter().flatten();
@@ -306,8 +311,7 @@ impl<'de> Deserialize<'de> for Document {
                         }
                         Name::Turns => {
                             let raw: &RawValue = map.next_value()?;
-                            let group = read::<Turns<'_>>(raw).map(|turns| turns.group.into_owned());
-                            document.turns = group.filter(|group| is_group(group));
+                            document.turns = group(raw);
                             document.keep_unless(document.turns.is_some(), "turns", raw);
                         }
                         Name::Other(name) => {
@@ -320,6 +324,15 @@ impl<'de> Deserialize<'de> for Document {
             }
         }
         deserializer.deserialize_map(Fields)
+    }
+}
+
+/// The group of voters in the content of `turns`.
+fn group(raw: &RawValue) -> Option<String> {
+    let ours = raw.get().strip_prefix(TURNS[0]).and_then(|text| text.strip_suffix(TURNS[1]));
+    match ours.filter(|group| is_group(group)) {
+        Some(group) => Some(group.to_owned()),
+        None => read::<Turns>(raw).map(|turns| turns.group).filter(|group| is_group(group)),
     }
 }
 
@@ -337,7 +350,12 @@ fn write<'a>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'a str, Field<'a
         json.push(if index == 0 { b'{' } else { b',' });
         serde_json::to_writer(&mut *json, name).expect("a text is JSON");
         json.push(b':');
-        serde_json::to_writer(&mut *json, &field).expect("its keys are texts");
+        match field {
+            Field::Turns(group) => {
+                [TURNS[0], group, TURNS[1]].iter().for_each(|text| json.extend_from_slice(text.as_bytes()));
+            }
+            field => serde_json::to_writer(&mut *json, &field).expect("its keys are texts"),
+        }
     }
     // Counts are always written, so the object was opened.
     json.push(b'}');

@@ -26,7 +26,7 @@ use crate::machine::{Machine, Refusal};
 use crate::outbox::Outbox;
 use crate::rng::{Rng, Seed};
 use crate::store::StoreReply;
-use crate::stream::StreamEvent;
+use crate::stream::{CloseReason, StreamEvent};
 use crate::tag::{ListenerId, RequestId, SocketId, SpaceId, StreamId};
 use crate::time::{Instant, Now, micros};
 
@@ -383,8 +383,16 @@ impl<A: Application> Jitterbug<A> {
             self.follow(now, next, out);
             return verdict;
         }
-        if let StreamEvent::Closed(_) = event {
-            self.lower.streams.closed(stream);
+        match event {
+            StreamEvent::Finished => self.lower.ring.was_read(stream),
+            StreamEvent::Closed(reason) => {
+                // A reset of the candidate: it has read, and does not want it.
+                if *reason != CloseReason::TimedOut {
+                    self.lower.ring.was_read(stream);
+                }
+                self.lower.streams.closed(stream);
+            }
+            _ => {}
         }
         Ok(())
     }

@@ -117,13 +117,8 @@ impl Asker {
             tries: 0,
         };
         let name = self.names.entry(key).or_insert_with(|| Name::new(lock.name, cx.now));
-        if let (true, Stage::Held(turn)) = (is_try, &name.stage) {
-            let left = turn.until().since(cx.now);
-            let blocker = Blocker { by: cx.id, fence: turn.number, left_micros: micros(left) };
-            return cx.effects.reply(request, Reply::NotFree(Some(blocker)));
-        }
-        if is_try && !name.wishes.is_empty() {
-            return cx.effects.reply(request, Reply::NotFree(name.blocker(cx.now)));
+        if is_try && (matches!(name.stage, Stage::Held(_)) || !name.wishes.is_empty()) {
+            return cx.effects.reply(request, Reply::NotFree(name.blocker(cx.now, cx.id)));
         }
         name.wishes.push_back(wish);
         self.advance(cx, key);
@@ -346,8 +341,8 @@ impl Asker {
     }
 
     /// The turns and waiting requests of this node.
-    pub(super) fn status(&self, now: Instant) -> Vec<TurnStatus> {
-        self.names.values().flat_map(|name| name.status(now)).collect()
+    pub(super) fn status(&self, now: Instant, own: Id) -> Vec<TurnStatus> {
+        self.names.values().flat_map(|name| name.status(now, own)).collect()
     }
 
     fn len(&self) -> usize {
@@ -420,14 +415,14 @@ impl Asker {
         let Some(name) = self.names.get_mut(&key) else { return };
         let need = cx.record.map_or(0, Record::majority);
         let first_before = name.wishes.front().map(|wish| wish.turn);
-        let blocker = name.blocker(cx.now);
+        let blocker = name.blocker(cx.now, cx.id);
+        let is_held = matches!(name.stage, Stage::Held(_));
         let answered = name.answered;
         name.wishes.retain(|wish| {
             let waits = cx.now < wish.until;
             if !waits {
                 let reply = match blocker {
-                    Some(_) if answered >= need => Reply::NotFree(blocker),
-                    _ if matches!(name.stage, Stage::Held(_)) => Reply::NotFree(None),
+                    Some(_) if is_held || answered >= need => Reply::NotFree(blocker),
                     _ if answered >= need && need > 0 => Reply::NotFree(None),
                     _ => Reply::NoMajority { have: answered, need },
                 };

@@ -171,7 +171,7 @@ impl Turns {
             halted: self.membership.halted(),
             resting_micros: self.membership.resting_until(now).map_or(0, |until| micros(until.since(now))),
             voters: self.membership.status(now),
-            turns: self.asker.status(now),
+            turns: self.asker.status(now, self.config.id),
         }
     }
 

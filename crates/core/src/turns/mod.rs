@@ -421,6 +421,6 @@ pub struct TurnStatus {
     pub fence: Option<u64>,
     /// How long it is valid, or how long it still waits, in microseconds.
     pub left_micros: u64,
-    /// The node that holds the name, if it is another.
+    /// The node that holds the name, for a request that waits: another one, or this one for another client.
     pub waits_for: Option<Blocker>,
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::attempt::{Attempt, Turn};
 use super::{Blocker, TurnId, TurnStatus};
+use crate::id::Id;
 use crate::tag::RequestId;
 use crate::time::{Instant, micros};
 
@@ -61,8 +62,8 @@ impl Name {
         wishes.into_iter().chain([stage]).min()
     }
 
-    /// The turn and the requests, for display.
-    pub(super) fn status(&self, now: Instant) -> Vec<TurnStatus> {
+    /// The turn and the requests, for display. `own` is this node.
+    pub(super) fn status(&self, now: Instant, own: Id) -> Vec<TurnStatus> {
         let held = match &self.stage {
             Stage::Held(turn) => Some(TurnStatus {
                 name: self.text.clone(),
@@ -73,7 +74,7 @@ impl Name {
             }),
             _ => None,
         };
-        let blocker = self.blocker(now);
+        let blocker = self.blocker(now, own);
         let waiting = self.wishes.iter().map(|wish| TurnStatus {
             name: self.text.clone(),
             turn: wish.turn,
@@ -84,8 +85,12 @@ impl Name {
         held.into_iter().chain(waiting).collect()
     }
 
-    /// The node that holds the name, as a voter reported lately.
-    pub(super) fn blocker(&self, now: Instant) -> Option<Blocker> {
+    /// The node that holds the name: `own`, which is this node, or another, as a voter reported lately.
+    pub(super) fn blocker(&self, now: Instant, own: Id) -> Option<Blocker> {
+        if let Stage::Held(turn) = &self.stage {
+            let left_micros = micros(turn.until().since(now));
+            return Some(Blocker { by: own, fence: turn.number, left_micros });
+        }
         let known = self.blocker.filter(|(_, until)| now < *until + BLOCKER_KEPT);
         known.map(|(blocker, until)| blocker.at(now, until))
     }

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use annulus::core::{Instant, micros};
 use anyhow::Context as _;
-use rustix::process::{getpgrp, getpid, set_child_subreaper};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpgrp, getpid, pidfd_open, set_child_subreaper};
 use tokio::sync::mpsc;
 
 use super::hold::Hold;
@@ -21,7 +23,7 @@ use super::lease::Lease;
 use super::signals::Signals;
 use super::waiting::Waiting;
 use crate::cli::client::{Client, is_refused};
-use crate::cli::guard::{END, EXTEND, FRAME_BYTES, SIGNAL, frame, kill_children};
+use crate::cli::guard::{END, EXTEND, FRAME_BYTES, SIGNAL, VERB, frame, kill_children};
 use crate::cli::lock::How;
 use crate::cli::output::Output;
 
@@ -233,7 +235,7 @@ impl Guarded<'_> {
         let socket = format!("annulus-guard-{}", uuid::Uuid::new_v4());
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket.as_bytes())?)?;
         let mut guard = Command::new("/proc/self/exe");
-        guard.args(["guard", &socket, &kept.asked.as_micros().to_string(), &micros(kept.left).to_string()]);
+        guard.args([VERB, &socket, &kept.asked.as_micros().to_string(), &micros(kept.left).to_string()]);
         if let Some((term, kill)) = kept.limit {
             guard.args(["--term-at", &term.as_micros().to_string()]);
             guard.args(["--kill-at", &kill.as_micros().to_string()]);
@@ -246,18 +248,16 @@ impl Guarded<'_> {
         guard.envs(claim.env()).env("ANNULUS_AGENT", client.addr().to_string());
         let mut child = guard.spawn().context("cannot start the guard")?;
         // A guard that ends before it has called never will.
-        listener.set_nonblocking(true)?;
-        let stream = loop {
-            match listener.accept() {
-                Ok((stream, _)) => break stream,
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error).context("the guard does not answer"),
-            }
-            let ended = child.try_wait()?.is_some();
-            anyhow::ensure!(!ended, "the guard ended before its command began; try again");
-            std::thread::sleep(Duration::from_micros(200));
-        };
-        stream.set_nonblocking(false)?;
+        let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
+        while let Err(error) = poll(&mut fds, None) {
+            anyhow::ensure!(error == Errno::INTR, "the guard does not answer: {error}");
+        }
+        if fds[0].revents().is_empty() {
+            child.wait()?;
+            anyhow::bail!("the guard ended before its command began; try again");
+        }
+        let (stream, _) = listener.accept().context("the guard does not answer")?;
         Ok((child, stream))
     }
 }

@@ -55,13 +55,23 @@ fn look(client: &Client, turn: Option<&str>, output: &Output, is_over: &AtomicBo
     }
 }
 
-fn wish(client: &Client, turn: &str) -> Option<Value> {
+/// The request, as the agent shows it; `is_here` if another client of the agent has the name.
+struct Wish {
+    shown: Value,
+    is_here: bool,
+}
+
+fn wish(client: &Client, turn: &str) -> Option<Wish> {
     let status = client.get("/v1/turns").ok()?;
-    status["turns"].as_array()?.iter().find(|wish| wish["turn"] == turn).cloned()
+    let turns = status["turns"].as_array()?;
+    let shown = turns.iter().find(|wish| wish["turn"] == turn)?.clone();
+    let is_here = turns.iter().any(|turn| turn["name"] == shown["name"] && turn["fence"].is_u64());
+    Some(Wish { shown, is_here })
 }
 
 /// The node that has the name of a wish.
-fn for_name(client: &Client, wish: &Value) -> Option<String> {
+fn for_name(client: &Client, wish: &Wish) -> Option<String> {
+    let Wish { shown: wish, is_here } = wish;
     let what = match wish["name"].as_str()? {
         "" => "the turn of the ring".to_owned(),
         name => format!("{:?}", plain(name)),
@@ -71,7 +81,8 @@ fn for_name(client: &Client, wish: &Value) -> Option<String> {
             let members = client.get("/v1/members").unwrap_or_default();
             let mut all = members.as_array().into_iter().flatten();
             let name = all.find(|member| member["id"] == by).and_then(|member| member["name"].as_str());
-            let by = plain(name.unwrap_or(by)).into_owned();
+            let by = if *is_here { "another client of this agent" } else { name.unwrap_or(by) };
+            let by = plain(by).into_owned();
             format!("waiting for {what}: {by} has it with fence {}", wish["waits_for"]["fence"])
         }
         None => format!("waiting for {what}: too few voters answer, see `annulus voters`"),

@@ -173,7 +173,7 @@ impl Tenure {
         lower.env.count().passes += 1;
         let was_held = lower.holds.used(lower.token.fence());
         let (id, tenures) = (lower.token.id(), lower.token.app().tenures_of(to));
-        lower.ring.passed(cx.now.mono, to, was_held, id, tenures);
+        lower.ring.passed(cx.now.mono, to, stream, was_held, id, tenures);
         lower.streams.linger(stream, deadline);
         lower.token.passed(cx.now, to);
         cx.out.event(Event::TokenPassed { token_id: lower.token.id(), to, fence: lower.token.fence() });

@@ -10,6 +10,10 @@
 //! news of the candidate. It counts against a candidate that has never led only, and the third time: by then a healthy
 //! candidate has found the node behind it.
 //!
+//! A candidate that has read the token ends the stream. If this node had to reset the stream at its deadline, the network or
+//! the candidate was slow, and the reset lost the token. A candidate that later asks with the id of the token has taken it.
+//! Both count like a token that this node restored itself.
+//!
 //! A node that passes data of another application to this one is found at once (JA-32c).
 
 use core::time::Duration;
@@ -18,15 +22,18 @@ use std::net::IpAddr;
 
 use super::super::message::{HostId, TokenId};
 use crate::common::ExpiringSet;
+use crate::tag::StreamId;
 use crate::time::Instant;
 
 /// The losses in a row that leave a node out if it has never led.
 const LOSSES_MAX: u32 = 2;
 /// The same if it has led before, or if this node restored the token itself and so has no news of it.
 const LOSSES_UNCERTAIN_MAX: u32 = 3;
-/// How long it is left out the first time; each further loss doubles it.
-const LEFT_OUT_FOR: Duration = Duration::from_secs(300);
-const LEFT_OUT_FOR_MAX: Duration = Duration::from_secs(3600);
+/// How long it is left out the first time, in `renew_timeout`; each further loss doubles it. A loss costs the ring one and
+/// a half of them, so that a ring with such a node keeps 0.95 of its pace.
+const LEFT_OUT_FOR: u32 = 30;
+/// The longest time, as a multiple of the first.
+const LEFT_OUT_MAX: u32 = 12;
 
 /// The most nodes of other applications that are known; beyond that the first one is forgotten.
 const FOREIGN_MAX: usize = 64;
@@ -38,6 +45,11 @@ struct Pass {
     token: TokenId,
     tenures: u64,
     at: Instant,
+    stream: StreamId,
+    /// Whether the candidate ended the stream before its deadline.
+    was_read: bool,
+    /// Whether a TR1 of the candidate since then had the id of the token: it took the token, and lost it later.
+    has_its_id: bool,
     /// Whether the candidate's first TR1 since then showed that it did not take the token.
     was_not_taken: Option<bool>,
 }
@@ -51,22 +63,50 @@ struct Suspect {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Losses {
+    left_out_for: Duration,
     pass: Option<Pass>,
     suspects: BTreeMap<HostId, Suspect>,
     /// Nodes of other applications, by their addresses.
     foreign: ExpiringSet<IpAddr>,
 }
 
-impl Default for Losses {
-    fn default() -> Self {
-        Self { pass: None, suspects: BTreeMap::new(), foreign: ExpiringSet::new(FOREIGN_MAX) }
-    }
-}
-
 impl Losses {
-    /// Notes a pass to a node with this many tenures; `None` if the application does not count tenures.
-    pub(super) fn passed(&mut self, now: Instant, to: HostId, token: TokenId, tenures: Option<u64>) {
-        self.pass = tenures.map(|tenures| Pass { to, token, tenures, at: now, was_not_taken: None });
+    pub(super) fn new(renew_timeout: Duration) -> Self {
+        Self {
+            left_out_for: renew_timeout.saturating_mul(LEFT_OUT_FOR),
+            pass: None,
+            suspects: BTreeMap::new(),
+            foreign: ExpiringSet::new(FOREIGN_MAX),
+        }
+    }
+
+    /// Notes a pass on this stream to a node with this many tenures; `None` if the application does not count tenures.
+    pub(super) fn passed(
+        &mut self,
+        now: Instant,
+        to: HostId,
+        stream: StreamId,
+        token: TokenId,
+        tenures: Option<u64>,
+    ) {
+        let pass = |tenures| Pass {
+            to,
+            token,
+            tenures,
+            at: now,
+            stream,
+            was_read: false,
+            has_its_id: false,
+            was_not_taken: None,
+        };
+        self.pass = tenures.map(pass);
+    }
+
+    /// Notes that a candidate ended the stream of its pass.
+    pub(super) fn was_read(&mut self, stream: StreamId) {
+        if let Some(pass) = self.pass.as_mut().filter(|pass| pass.stream == stream) {
+            pass.was_read = true;
+        }
     }
 
     /// Notes the TR1 of a node and the token id in it. A node that took our token has its id. A node that restarted
@@ -74,7 +114,9 @@ impl Losses {
     pub(super) fn asked(&mut self, now: Instant, host: HostId, token: TokenId, waits: Duration) {
         if let Some(pass) = self.pass.as_mut().filter(|pass| pass.to == host) {
             let waited = now.since(pass.at) >= waits;
-            pass.was_not_taken.get_or_insert(waited && pass.tenures == 0 && token != pass.token);
+            pass.has_its_id |= token == pass.token;
+            pass.was_not_taken
+                .get_or_insert(waited && pass.tenures == 0 && pass.was_read && !pass.has_its_id);
         }
     }
 
@@ -86,7 +128,7 @@ impl Losses {
 
     /// A token from there has data of another application.
     pub(super) fn found_foreign(&mut self, now: Instant, from: IpAddr) {
-        self.foreign.insert(from.to_canonical(), now, now + LEFT_OUT_FOR);
+        self.foreign.insert(from.to_canonical(), now, now + self.left_out_for);
     }
 
     /// A token from there can be read.
@@ -119,18 +161,19 @@ impl Losses {
             return None;
         }
         let was_not_taken = pass.was_not_taken == Some(true);
-        if is_own && !was_not_taken && pass.tenures > 0 {
+        let has_no_news = is_own || !pass.was_read || pass.has_its_id;
+        if has_no_news && !was_not_taken && pass.tenures > 0 {
             return None;
         }
         let suspect = self.suspects.entry(pass.to).or_insert(Suspect { losses: 0, left_out_until: now });
         suspect.losses += 1;
         let losses_max = match pass.tenures {
             _ if was_not_taken => 1,
-            0 if !is_own => LOSSES_MAX,
+            0 if !has_no_news => LOSSES_MAX,
             _ => LOSSES_UNCERTAIN_MAX,
         };
         let beyond = suspect.losses.checked_sub(losses_max)?;
-        let wait = LEFT_OUT_FOR.saturating_mul(1 << beyond.min(8)).min(LEFT_OUT_FOR_MAX);
+        let wait = self.left_out_for.saturating_mul((1 << beyond.min(8)).min(LEFT_OUT_MAX));
         suspect.left_out_until = now + wait;
         Some((pass.to, suspect.losses))
     }

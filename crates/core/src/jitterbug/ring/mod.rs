@@ -27,6 +27,7 @@ use super::Event;
 use super::config::{Config, is_link_local};
 use super::message::{HostId, NodeEntry, TokenId};
 use crate::common::RateLimiter;
+use crate::tag::StreamId;
 use crate::time::{Instant, micros};
 
 /// The most sources of TR1 that are rate-limited separately.
@@ -81,7 +82,7 @@ impl Ring {
             tr1_limit: RateLimiter::new(config.tr1_per_second_max, config.tr1_interval(), SOURCES_MAX),
             loops: Loops::default(),
             duplicates: DuplicateTokens::default(),
-            losses: Losses::default(),
+            losses: Losses::new(config.renew_timeout),
             reach: Reach::default(),
             holder: Holder::default(),
             conflict: None,
@@ -156,11 +157,12 @@ impl Ring {
         None
     }
 
-    /// Notes a pass to a candidate with this many tenures; `was_held` if an application held the token here.
+    /// Notes a pass on this stream to a candidate with this many tenures; `was_held` if an application held the token here.
     pub(super) fn passed(
         &mut self,
         now: Instant,
         to: HostId,
+        stream: StreamId,
         was_held: bool,
         token: TokenId,
         tenures: Option<u64>,
@@ -170,7 +172,12 @@ impl Ring {
         }
         self.penalties.succeeded(to);
         self.holder = Holder { host: Some(to), passed_to: Some(to), is_known: true };
-        self.losses.passed(now, to, token, tenures);
+        self.losses.passed(now, to, stream, token, tenures);
+    }
+
+    /// Notes that a candidate ended the stream of its pass.
+    pub(super) fn was_read(&mut self, stream: StreamId) {
+        self.losses.was_read(stream);
     }
 
     /// Notes the TR1 of a node and the token id in it.

@@ -14,13 +14,20 @@ fn of_a_ring() -> Rig<Jitterbug<Ledger>> {
 }
 
 fn pass_on(rig: &mut Rig<Jitterbug<Ledger>>) {
+    let stream = pass_unread(rig);
+    rig.stream(stream, StreamEvent::Finished).unwrap();
+    rig.stream(stream, StreamEvent::Closed(crate::CloseReason::Done)).unwrap();
+    rig.take_log();
+}
+
+/// Passes the token on a stream that the candidate has not ended yet.
+fn pass_unread(rig: &mut Rig<Jitterbug<Ledger>>) -> StreamId {
     rig.advance(50 * MILLI);
     let stream = opened(rig);
     rig.stream(stream, StreamEvent::Data(&[0x41])).unwrap();
     rig.stream(stream, StreamEvent::Sent { bytes: 9, fin: true }).unwrap();
     assert_eq!(rig.machine.state_name(), StateName::Waiter);
-    rig.stream(stream, StreamEvent::Closed(crate::CloseReason::Done)).unwrap();
-    rig.take_log();
+    stream
 }
 
 /// The stream that was opened last.
@@ -327,6 +334,63 @@ fn ja_32b_a_tr1_with_another_id_after_the_wait_leaves_a_node_out_after_one_loss(
         give(&mut rig, 2, 3, 60, &nodes, &counts(&[(13, 5)]));
         assert_eq!(has(&rig, "NodeLeftOut { host_id: HostId(12), losses: 1 }"), is_out, "{wait} {asked}");
     }
+}
+
+/// A slow network: this node resets the stream at its deadline, and so loses the token itself.
+#[test]
+fn ja_32b_a_token_that_was_lost_by_our_own_reset_is_hardly_evidence() {
+    for (led, blamed_at) in [(0, Some(3)), (1, None)] {
+        let mut rig = waiter();
+        let nodes = [entry(1), entry(2), entry(3)];
+        give(&mut rig, 1, 3, 77, &nodes, &counts(&[(12, led), (13, 4)]));
+        for lost in 1..=4 {
+            let stream = pass_unread(&mut rig);
+            rig.take_log();
+            rig.advance(10 * SECOND);
+            assert!(has(&rig, &format!("Abort {stream}")), "{:?}", rig.log);
+            let _ = rig.datagram(UDP, udp(2), &bytes(&tr1(2, 5)));
+            let token = 77 - 10 * lost as u32;
+            give(&mut rig, 1 + lost, 3, token, &nodes, &counts(&[(12, led), (13, 4 + lost)]));
+            assert_eq!(has(&rig, "NodeLeftOut"), blamed_at == Some(lost), "{led} {lost}: {:?}", rig.log);
+            if blamed_at == Some(lost) {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn ja_32b_a_candidate_that_asks_with_the_id_of_the_token_has_taken_it() {
+    for (asks, blamed_at) in [(true, None), (false, Some(3))] {
+        let mut rig = waiter();
+        let nodes = [entry(1), entry(2), entry(3)];
+        give(&mut rig, 1, 3, 77, &nodes, &counts(&[(12, 1), (13, 4)]));
+        for lost in 1..=3 {
+            let token = 77 - 10 * (lost - 1) as u32;
+            pass_on(&mut rig);
+            if asks {
+                let _ = rig.datagram(UDP, udp(2), &bytes(&tr1(2, token)));
+            }
+            give(&mut rig, 1 + lost, 3, token - 10, &nodes, &counts(&[(12, 1), (13, 4 + lost)]));
+            assert_eq!(has(&rig, "NodeLeftOut"), blamed_at == Some(lost), "{asks} {lost}: {:?}", rig.log);
+        }
+    }
+}
+
+#[test]
+fn ja_32b_a_node_is_left_out_for_thirty_times_renew_timeout() {
+    let mut rig = waiter();
+    let nodes = [entry(1), entry(2), entry(3)];
+    give(&mut rig, 1, 3, 77, &nodes, &counts(&[(13, 4)]));
+    for n in 1..=2 {
+        pass_on(&mut rig);
+        give(&mut rig, 1 + n, 3, 77 - 10 * n as u32, &nodes, &counts(&[(13, 4 + n)]));
+    }
+    let is_out = |rig: &Rig<Jitterbug<Ledger>>| rig.machine.status(rig.now.mono).nodes[1].left_out;
+    rig.sleep(299 * SECOND);
+    assert!(is_out(&rig));
+    rig.sleep(SECOND);
+    assert!(!is_out(&rig), "renew_timeout is 10 s");
 }
 
 #[test]

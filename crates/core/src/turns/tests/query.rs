@@ -42,3 +42,22 @@ fn tu_39_a_resting_voter_does_not_report_a_name_as_free() {
     world.run(10 * SECOND);
     assert_eq!(answered(&mut world, 0), [addr(0)]);
 }
+
+#[test]
+fn tu_39_a_request_behind_a_turn_of_the_same_node_names_that_node() {
+    let mut world = voting(3);
+    let minute = Duration::from_secs(60);
+    let first = world.lock(3, "n", 1, minute);
+    world.run(SECOND);
+    let fence = world.granted(first).fence;
+    let second = world.lock(3, "n", 2, minute / 30);
+    world.run(SECOND);
+    let turns = world.machine(3).status(world.local(3)).turns;
+    let waiting = turns.iter().find(|turn| turn.turn == TurnId(2)).expect("it waits");
+    assert_eq!(waiting.waits_for.map(|blocker| (blocker.by, blocker.fence)), Some((Id::new(4), fence)));
+    world.run(2 * SECOND);
+    let Some(Reply::NotFree(Some(blocker))) = world.replies.get(&second) else {
+        panic!("{:?}", world.replies.get(&second))
+    };
+    assert_eq!((blocker.by, blocker.fence), (Id::new(4), fence));
+}

@@ -59,6 +59,8 @@ pub(super) struct World {
     pub(super) loss: f64,
     pub(super) duplicates: f64,
     pub(super) wild: bool,
+    /// The delay of every datagram, if it is not drawn.
+    pub(super) delay: Option<u64>,
     pub(super) cut: BTreeSet<(usize, usize)>,
     pub(super) store_delay: u64,
     pub(super) told: Vec<Told>,
@@ -114,6 +116,7 @@ impl World {
             loss: 0.0,
             duplicates: 0.0,
             wild: false,
+            delay: None,
             cut: BTreeSet::new(),
             store_delay: MS,
             told: Vec::new(),
@@ -382,6 +385,9 @@ impl World {
     }
 
     fn delay(&mut self) -> u64 {
+        if let Some(delay) = self.delay {
+            return delay;
+        }
         let part = if self.wild { self.rng.unit() } else { 0.0 };
         if part < 0.6 {
             self.rng.between(MS / 2, if self.wild { 50 * MS } else { MS })
