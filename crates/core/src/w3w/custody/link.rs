@@ -27,6 +27,7 @@ pub(super) struct LinkCustody {
     speaks: bool,
     given: BTreeMap<EntryId, Given>,
     given_bytes: usize,
+    by_seen: BTreeMap<SeenKey, EntryId>,
     /// Entries whose frames are written, by the time at which they were given.
     written: BTreeSet<(Instant, EntryId)>,
     kernel: Kernel,
@@ -68,6 +69,7 @@ impl LinkCustody {
             speaks: false,
             given: BTreeMap::new(),
             given_bytes: 0,
+            by_seen: BTreeMap::new(),
             written: BTreeSet::new(),
             kernel: Kernel::default(),
             verdicts: Vec::new(),
@@ -118,10 +120,11 @@ impl LinkCustody {
     ) {
         self.forget(entry);
         // The peer answers once for each copy, and an answer does not say for which.
-        if let Some(earlier) = self.find(seen) {
+        if let Some(&earlier) = self.by_seen.get(&seen) {
             self.forget(earlier);
         }
         self.given_bytes += bytes;
+        self.by_seen.insert(seen, entry);
         let given = Given { seen, bytes, acceptance, at: now, end: None, confirmed_at: None };
         self.given.insert(entry, given);
     }
@@ -180,6 +183,7 @@ impl LinkCustody {
     pub(super) fn forget(&mut self, entry: EntryId) {
         if let Some(given) = self.given.remove(&entry) {
             self.given_bytes -= given.bytes;
+            self.by_seen.remove(&given.seen);
             self.written.remove(&(given.at, entry));
             if let Some(at) = given.confirmed_at {
                 self.kernel.confirmed.remove(&(at, entry));
@@ -188,7 +192,7 @@ impl LinkCustody {
     }
 
     pub(super) fn on_verdict(&mut self, seen: SeenKey, now: Instant) -> Option<Answered> {
-        let entry = self.find(seen)?;
+        let entry = *self.by_seen.get(&seen)?;
         let given = *self.given.get(&entry)?;
         self.forget(entry);
         let sample = now.since(given.at);
@@ -239,12 +243,6 @@ impl LinkCustody {
         let hold = self.kernel.confirmed.first().filter(|_| !self.speaks).map(|(at, _)| *at + FOREIGN_HOLD);
         let ask = if self.pinged_at.is_some() { self.silent_at() } else { self.ask_at() };
         hold.into_iter().chain(ask).min()
-    }
-
-    /// The entry of a message that the peer must answer. Those are few: [`GIVEN_MAX`], and none of a foreign peer.
-    fn find(&self, seen: SeenKey) -> Option<EntryId> {
-        let mut given = self.given.iter().filter(|_| self.speaks);
-        given.find(|(_, given)| given.seen == seen).map(|(entry, _)| *entry)
     }
 
     /// When the oldest verdict is overdue.

@@ -213,12 +213,11 @@ impl Peering {
 
     /// MA-30: dials a broken connection once more.
     pub(in crate::w3w) fn redial_due(&mut self, cx: &mut Cx<'_, '_>) {
-        while let Some(nid) = self.dialer.redials_due.pop_due(cx.low.now.mono) {
-            if let Some(here) = self.dialer.redials.remove(&nid)
-                && self.may_dial(cx, here)
-            {
-                self.dial(cx, here, true);
-            }
+        if let Some(nid) = self.dialer.redials_due.pop_due(cx.low.now.mono)
+            && let Some(here) = self.dialer.redials.remove(&nid)
+            && self.may_dial(cx, here)
+        {
+            self.dial(cx, here, true);
         }
         self.schedule_redial(cx);
     }
