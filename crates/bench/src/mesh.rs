@@ -1,7 +1,8 @@
-//! The mesh against its basis: durable blocks against the bare database, relaying against a bare relay. Also its
-//! memory while a peer does not read.
+//! The mesh against its basis: durable blocks against the bare database, relaying against a bare relay, with custody and
+//! without. Also its memory while a peer does not read.
 
 mod blocks;
+mod custody;
 mod relay;
 
 use crate::cpu::median;
@@ -20,27 +21,33 @@ pub(crate) struct Args {
     mebibytes: usize,
 }
 
+/// Letters of 64 KiB that a node gives to one peer without an answer: 1 MiB at most (CU-14).
+const UNANSWERED_MAX: usize = 15;
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<Table> {
     let mut rows = Vec::new();
-    let mut compare = |name: &str, pairs: Vec<(f64, f64)>| {
-        let (bare, ours) = (pairs.iter().map(|pair| pair.0), pairs.iter().map(|pair| pair.1));
-        rows.push(vec![
-            name.to_owned(),
-            format!("{:.0}", median(bare.collect())),
-            format!("{:.0}", median(ours.collect())),
-            format!("{:.2}", median(pairs.iter().map(|pair| pair.1 / pair.0).collect())),
-        ]);
+    let pairs = |ours: &mut dyn FnMut() -> anyhow::Result<f64>, bare: &dyn Fn() -> anyhow::Result<f64>| {
+        (0..args.rounds).map(|_| Ok((bare()?, ours()?))).collect::<anyhow::Result<Vec<(f64, f64)>>>()
     };
-    let mut pairs = Vec::new();
-    for _ in 0..args.rounds {
-        pairs.push((blocks::bare(args.blocks)?, blocks::mesh(args.blocks)?));
+    let blocks = pairs(&mut || blocks::mesh(args.blocks), &|| blocks::bare(args.blocks))?;
+    rows.push(compared("durable 4 KB blocks per second, 128 at once; bare redb", &blocks));
+    let bare = || relay::bare(args.mebibytes);
+    let relayed = pairs(&mut || relay::mesh(args.mebibytes), &bare)?;
+    rows.push(compared("MB/s of 64 KB messages through a node; bare tokio relay", &relayed));
+    let mut shares = Vec::new();
+    for (name, unanswered_max) in [
+        ("MB/s of 64 KB letters in custody; bare tokio relay", usize::MAX),
+        ("the same from a source with 15 letters unanswered", UNANSWERED_MAX),
+    ] {
+        let mut letters = || {
+            let outcome = custody::mesh(args.mebibytes, unanswered_max)?;
+            shares.push((outcome.letter_bytes as f64, outcome.ack_bytes as f64));
+            Ok(outcome.rate)
+        };
+        let in_custody = pairs(&mut letters, &bare)?;
+        rows.push(compared(name, &in_custody));
     }
-    compare("durable 4 KB blocks per second, 128 at once; bare redb", pairs);
-    let mut pairs = Vec::new();
-    for _ in 0..args.rounds {
-        pairs.push((relay::bare(args.mebibytes)?, relay::mesh(args.mebibytes)?));
-    }
-    compare("MB/s of 64 KB messages through a node; bare tokio relay", pairs);
+    rows.push(compared("bytes of those letters, bytes of their verdicts", &shares));
     let (before, after) = relay::slow_reader(args.mebibytes)?;
     rows.push(vec![
         format!(
@@ -61,6 +68,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Table> {
         columns: vec!["what", "bare / before", "mesh / after", "ratio"],
         rows,
     })
+}
+
+/// A row: the medians of both, and the median of their ratios.
+fn compared(name: &str, pairs: &[(f64, f64)]) -> Vec<String> {
+    let middle = |value: fn(&(f64, f64)) -> f64| median(pairs.iter().map(value).collect());
+    let (bare, ours, ratio) = (middle(|pair| pair.0), middle(|pair| pair.1), middle(|pair| pair.1 / pair.0));
+    let decimals = if ratio < 0.01 { 4 } else { 2 };
+    vec![name.to_owned(), format!("{bare:.0}"), format!("{ours:.0}"), format!("{ratio:.decimals$}")]
 }
 
 /// Bytes that differ for every number.

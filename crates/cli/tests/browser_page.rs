@@ -201,7 +201,9 @@ fn a_story_plays_without_input_and_stops_at_a_touch() {
 #[test]
 fn an_agent_asks_for_its_token_and_shows_names_and_tags_as_text() {
     let Some(browser) = Browser::start() else { return };
-    let evil = "<script>alert(1)</script>";
+    // The last character turns the direction of writing.
+    let evil = "<script>alert(1)</script>\u{202e}";
+    let shown = r"<script>alert(1)</script>\u{202e}";
     let tags = format!("node.tags=a=<i>{evil}");
     let agent = Agent::start(&["--name", evil, "--set", &tags, "--set", "http.token=secret"]);
     browser.goto(&agent);
@@ -212,13 +214,13 @@ fn an_agent_asks_for_its_token_and_shows_names_and_tags_as_text() {
     browser.until("it is connected", LIVE);
     browser.until(
         "its name is text",
-        &format!("document.getElementById('inspector-title').textContent === {}", json!(evil)),
+        &format!("document.getElementById('inspector-title').textContent === {}", json!(shown)),
     );
     browser.until(
         "its tags are text",
         &format!(
             "document.getElementById('inspector-body').textContent.includes({})",
-            json!(format!("a=<i>{evil}"))
+            json!(format!("a=<i>{shown}"))
         ),
     );
     assert_eq!(browser.eval("document.querySelectorAll('main script, main i').length"), 0);

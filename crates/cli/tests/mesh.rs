@@ -191,6 +191,15 @@ fn people_see_tables_and_an_inbox_that_fills() {
     assert!(lines.next().unwrap().contains(&nid(blue)[..16]));
     watch.kill().unwrap();
     watch.wait().unwrap();
+    // Its text turns the direction of writing: programs read it, and a terminal does not see it.
+    sent(blue, &nid(red), "third \u{202e}".as_bytes(), &[]);
+    let mut watch = annulus(&["mesh", "inbox", "--watch", "--json", "--agent", &http]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let third = lines.find(|line| line.contains("third")).unwrap();
+    assert!(third.contains(r"third \u202e") && !third.contains('\u{202e}'), "{third}");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
     assert!(red.stdout(&["mesh"]).contains(&nid(red)));
     assert!(red.stdout(&["mesh", "peers"]).contains(&nid(blue)));
     assert!(red.stdout(&["mesh", "known"]).contains(&blue.ip.to_string()));

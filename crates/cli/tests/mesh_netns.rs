@@ -163,6 +163,58 @@ impl Lab {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Sends numbered letters to blue, one after the other, beside the test.
+    fn send_many(&self, numbers: std::ops::Range<usize>) -> std::process::Child {
+        let to = wait_until("blue has an address", || {
+            Some(self.json(BLUE, &["mesh", "status"])?["nid"].clone()).filter(Value::is_string)
+        });
+        let script: Vec<String> = numbers.map(|number| post(&to, number)).collect();
+        std::fs::write(self.path("script"), script.join("next\n")).expect("there is room");
+        let mut curl = Command::new("ip");
+        curl.args(["netns", "exec", &format!("{}{RED}", self.tag), "curl", "--silent", "--show-error"]);
+        let curl = curl.arg("--config").arg(self.path("script"));
+        curl.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("curl runs")
+    }
+
+    /// Drops all packets from and to a node, or lets them pass again.
+    fn drop_packets(&self, node: usize, is_cut: bool) {
+        let rules = "table inet cut { chain in { type filter hook input priority 0; policy drop; }; \
+                     chain out { type filter hook output priority 0; policy drop; }; };";
+        let rules = if is_cut { rules } else { "delete table inet cut" };
+        let mut nft = Command::new("ip");
+        nft.args(["netns", "exec", &format!("{}{node}", self.tag), "nft", rules]);
+        assert!(nft.status().is_ok_and(|status| status.success()), "nft takes `{rules}`");
+    }
+
+    /// The longest time from giving a letter to blue until red gave it to another node, from the events of red.
+    fn slowest_change_of_path(&self) -> Duration {
+        let args = ["monitor", "--json", "--after", "0-0", "--event", "message_forwarded"];
+        let mut monitor = self.within(RED, &args);
+        let mut monitor = monitor.stdout(Stdio::piped()).spawn().expect("`ip` runs");
+        let blue = self.json(BLUE, &["mesh", "status"]).unwrap_or_default()["nid"].clone();
+        // The last letter of the outbox is behind all others.
+        let last = self.json(RED, &["mesh", "outbox"]).unwrap_or_default();
+        let last = last.as_array().and_then(|lines| lines.last()).map(|line| line["hash"].clone());
+        let (mut given, mut slowest) = (std::collections::BTreeMap::new(), 0);
+        let lines = std::io::BufReader::new(monitor.stdout.take().expect("it is piped"));
+        for line in std::io::BufRead::lines(lines).map_while(Result::ok) {
+            let event: Value = serde_json::from_str(&line).unwrap_or_default();
+            let (at, key) = (event["at_micros"].as_u64().unwrap_or_default(), event["key"].to_string());
+            let is_to_blue = event["to"].as_array().is_some_and(|to| to.contains(&blue));
+            match given.insert(key, (at, is_to_blue)) {
+                Some((before, true)) if !is_to_blue => slowest = slowest.max(at - before),
+                _ => {}
+            }
+            if Some(&event["key"]) == last.as_ref() {
+                break;
+            }
+        }
+        // It goes on for ever.
+        let _ = monitor.kill();
+        let _ = monitor.wait();
+        Duration::from_micros(slowest)
+    }
+
     fn states(&self) -> Vec<String> {
         let outbox = self.json(RED, &["mesh", "outbox"]).unwrap_or_default();
         let lines = outbox.as_array().into_iter().flatten();
@@ -292,21 +344,7 @@ fn cuf_16_a_link_that_is_down_in_the_middle_of_a_thousand_sends_loses_nothing() 
     }
     let lab = Lab::new('b');
     let _agents = start_all(&lab);
-    let to = lab.json(BLUE, &["mesh", "status"]).unwrap_or_default()["nid"].clone();
-    let script: String = (0..THOUSAND).map(|number| post(&to, number)).collect::<Vec<_>>().join("next\n");
-    std::fs::write(lab.path("script"), script).expect("there is room");
-    let mut curl = Command::new("ip");
-    curl.args([
-        "netns",
-        "exec",
-        &format!("{}{RED}", lab.tag),
-        "curl",
-        "--silent",
-        "--show-error",
-        "--config",
-    ]);
-    let mut curl =
-        curl.arg(lab.path("script")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("curl runs");
+    let mut curl = lab.send_many(0..THOUSAND);
     let sent = || outbox_len(&lab);
     wait_until("it is in the middle of it", || (sent() >= THOUSAND / 4).then_some(()));
     lab.link(BLUE, "down");
@@ -317,7 +355,36 @@ fn cuf_16_a_link_that_is_down_in_the_middle_of_a_thousand_sends_loses_nothing() 
     wait_for_delivery(&lab, THOUSAND);
 }
 
+/// Packets of blue are dropped for a while, without a change of its link. The whole of it:
+/// `cargo test --release -p annulus-cli --test mesh_netns cuts -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes, needs nft, and its times need a quiet machine"]
+fn cuf_16_cuts_of_one_to_fifty_seconds_lose_nothing_and_delay_little() {
+    assert!(Lab::possible(), "it needs root and `ip`");
+    let lab = Lab::new('c');
+    let _agents = start_all(&lab);
+    let mut sent = 0;
+    for seconds in CUT_SECONDS {
+        let mut first = lab.send_many(sent..sent + CUT_MESSAGES);
+        wait_until("it is in the middle of it", || {
+            (outbox_len(&lab) > sent + CUT_MESSAGES / 4).then_some(())
+        });
+        lab.drop_packets(BLUE, true);
+        let cut = Instant::now();
+        assert!(first.wait().is_ok_and(|status| status.success()), "every request is answered");
+        sent += CUT_MESSAGES;
+        wait_until("the cut is over", || (cut.elapsed() >= Duration::from_secs(seconds)).then_some(()));
+        lab.drop_packets(BLUE, false);
+        wait_for_delivery(&lab, sent);
+        let slowest = lab.slowest_change_of_path();
+        common::tell(format_args!("a cut of {seconds} s: another path after {slowest:?} at most"));
+        assert!(slowest <= Duration::from_secs(2), "CU-4: {slowest:?}");
+    }
+}
+
 const THOUSAND: usize = 1000;
+const CUT_SECONDS: [u64; 4] = [1, 5, 15, 50];
+const CUT_MESSAGES: usize = 100;
 
 /// A request of curl's configuration: one letter.
 fn post(to: &Value, number: usize) -> String {

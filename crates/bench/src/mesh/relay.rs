@@ -14,12 +14,14 @@ use tokio::sync::oneshot;
 use super::noise;
 use crate::cpu;
 
-const MESSAGE_BYTES: usize = 64 * 1024;
+pub(super) const MESSAGE_BYTES: usize = 64 * 1024;
+/// The identity of the node.
+const UUID: [u8; 16] = [7; 16];
 /// The most that a source gets rid of to a peer that reads nothing before it is held back.
 const STUCK: Duration = Duration::from_secs(3);
 
 /// A node on a thread of its own.
-struct Relay {
+pub(super) struct Relay {
     at: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
@@ -27,7 +29,12 @@ struct Relay {
 }
 
 impl Relay {
-    fn start() -> anyhow::Result<Self> {
+    /// Its address in the mesh.
+    pub(super) fn nid() -> Nid {
+        Nid::from_uuid(UUID)
+    }
+
+    pub(super) fn start() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir_in(".")?;
         let file = directory.path().join("mesh.redb");
         let (bound, at) = std::sync::mpsc::channel();
@@ -36,7 +43,7 @@ impl Relay {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let config =
-                    Config { uuid: [7; 16], bind: "127.0.0.1:0".parse()?, peers_min: 1, ..Config::default() };
+                    Config { uuid: UUID, bind: "127.0.0.1:0".parse()?, peers_min: 1, ..Config::default() };
                 let node = spawn(Mesh::new(&config, [7; 32])?, Options::with_store(Store::File(file)))?;
                 bound.send(node.bound().listener(TCP).context("it listens")?)?;
                 // It fails only if the other end is gone: then it is the end too.
@@ -50,7 +57,7 @@ impl Relay {
     }
 
     /// A peer of it, by its number.
-    fn peer(&self, number: u8) -> anyhow::Result<TcpStream> {
+    pub(super) fn peer(&self, number: u8) -> anyhow::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.at)?;
         stream.set_nodelay(true)?;
         stream.write_all(&here_frame(&here(number)))?;
@@ -61,18 +68,18 @@ impl Relay {
         Ok(stream)
     }
 
-    fn stop(mut self) -> anyhow::Result<()> {
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.end.take().map(|end| end.send(()));
         let thread = self.thread.take().context("it is stopped once")?;
         thread.join().map_err(|_| anyhow::anyhow!("the node panicked"))?
     }
 }
 
-fn here(number: u8) -> Here {
+pub(super) fn here(number: u8) -> Here {
     Here { nid: nid(number), at: SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, number), 22_000) }
 }
 
-fn nid(number: u8) -> Nid {
+pub(super) fn nid(number: u8) -> Nid {
     Nid::from_bytes([number; 32])
 }
 

@@ -40,7 +40,7 @@ impl Decode {
     pub(crate) fn run(self, output: &Output) -> anyhow::Result<()> {
         let bytes = unhex(&self.hex.concat())?;
         let message = decode(self.protocol, &bytes)?;
-        output.line(if output.json { message.to_string() } else { format!("{message:#}") });
+        output.json_text(&if output.json { message.to_string() } else { format!("{message:#}") });
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! `annulus info`: the identity of the agent.
 
 use super::client::Client;
-use super::output::Output;
+use super::output::{Output, plain};
 
 /// Show name, id, services and addresses of the agent.
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ impl Info {
             return Ok(());
         }
         let text = |key: &str| info[key].as_str().unwrap_or_default().to_owned();
-        output.line(format!("name     {}", text("name")));
+        output.line(format!("name     {}", plain(&text("name"))));
         output.line(format!("id       {}", text("id")));
         output.line(format!("nid      {}", text("nid")));
         output.line(format!("version  {}", text("version")));

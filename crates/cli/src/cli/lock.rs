@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::UsageError;
 use super::client::{Client, is_refused};
-use super::output::Output;
+use super::output::{Output, plain};
 
 /// Run a command while this node holds a named lock.
 ///
@@ -110,7 +110,7 @@ fn print(name: &str, client: &Client, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     let number = |key: &str| answer[key].as_u64().map_or_else(|| "-".to_owned(), |number| number.to_string());
-    let holder = answer["holder"].as_str().unwrap_or("-");
+    let holder = plain(answer["holder"].as_str().unwrap_or("-"));
     output.line(format!("holder     {holder}"));
     output.line(format!("fence      {}", number("fence")));
     let left = Duration::from_millis(answer["left_ms"].as_u64().unwrap_or(0));

@@ -67,7 +67,7 @@ impl Monitor {
             return false;
         }
         if output.json {
-            output.line(event.data.clone());
+            output.json_text(&event.data);
         } else {
             names.learn(&fields, client);
             output.line(readable(&fields, names));
@@ -195,7 +195,7 @@ fn readable(fields: &Map<String, Value>, names: &Names) -> String {
     let at = UNIX_EPOCH
         + Duration::from_micros(fields.get("at_micros").and_then(Value::as_u64).unwrap_or_default());
     let mut line =
-        format!("{DIM}{}{DIM:#} {} {}.{}", clock(at), text("node"), text("protocol"), text("event"));
+        format!("{DIM}{}{DIM:#} {} {}.{}", clock(at), plain(text("node")), text("protocol"), text("event"));
     let head = ["v", "seq", "at_micros", "node", "service", "protocol", "event", "names"];
     for (key, value) in fields.iter().filter(|(key, _)| !head.contains(&key.as_str())) {
         line.push_str(&format!(" {DIM}{key}={DIM:#}{}", plain(&names.shown(key, value))));

@@ -36,7 +36,12 @@ impl Output {
 
     /// Prints a JSON value on one line.
     pub(crate) fn json(&self, value: &Value) {
-        self.line(plain_json(&value.to_string()));
+        self.json_text(&value.to_string());
+    }
+
+    /// Prints JSON that another program wrote.
+    pub(crate) fn json_text(&self, text: &str) {
+        self.line(plain_json(text));
     }
 
     /// Prints the result: the agent's answer with `--json`, else a sentence.
@@ -52,14 +57,14 @@ impl Output {
     pub(crate) fn error(&self, error: &anyhow::Error) {
         use std::io::Write as _;
         // A closed standard error is ignored.
-        let _ = writeln!(anstream::stderr(), "{BAD}annulus:{BAD:#} {error:#}");
+        let _ = writeln!(anstream::stderr(), "{BAD}annulus:{BAD:#} {}", plain(&format!("{error:#}")));
     }
 
     /// One line for people beside the output proper.
     pub(crate) fn note(&self, text: &str) {
         use std::io::Write as _;
         // A closed standard error is ignored.
-        let _ = writeln!(anstream::stderr(), "{DIM}annulus: {text}{DIM:#}");
+        let _ = writeln!(anstream::stderr(), "{DIM}annulus: {}{DIM:#}", plain(text));
     }
 
     /// Prints a table: headings, then rows, columns as wide as they need to be.
@@ -80,8 +85,10 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// JSON that is safe on a terminal: such characters stand only in strings, and are written as escapes of JSON.
-pub(crate) fn plain_json(text: &str) -> Cow<'_, str> {
+/// JSON that is safe on a terminal: such characters stand only in strings, and are written as escapes of JSON. A line feed
+/// stands only between the lines of an indented value.
+fn plain_json(text: &str) -> Cow<'_, str> {
+    let harms = |c: char| c != '\n' && harms(c);
     if !text.contains(harms) {
         return Cow::Borrowed(text);
     }
@@ -131,7 +138,9 @@ mod tests {
         let value = serde_json::json!({ "name": "\u{202e}a\u{9b}\u{1b}" });
         let shown = plain_json(&value.to_string()).into_owned();
         assert_eq!(shown, r#"{"name":"\u202ea\u009b\u001b"}"#);
-        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(value), "programs read the same");
+        assert_eq!(serde_json::from_str::<Value>(&shown).ok(), Some(value.clone()), "programs read the same");
+        let indented = plain_json(&format!("{value:#}")).into_owned();
+        assert_eq!(indented, "{\n  \"name\": \"\\u202ea\\u009b\\u001b\"\n}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn show(answer: &Value, output: &Output) {
     if output.json {
         return output.json(answer);
     }
-    let name = answer["member"].as_str().unwrap_or_default();
+    let name = plain(answer["member"].as_str().unwrap_or_default());
     let rtt =
         answer["rtt_ms"].as_f64().map_or_else(|| "not measured yet".into(), |rtt| format!("{rtt:.3} ms"));
     match answer["hops"].as_u64() {

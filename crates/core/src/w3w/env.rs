@@ -80,10 +80,28 @@ impl Env {
         self.is_expiry_stale = true;
     }
 
+    /// Sets [`Timer::Expire`] for the earliest deadline of all parts; most inputs leave it as it is.
+    pub(super) fn set_expiry(&mut self, deadline: Option<Instant>, now: Now) {
+        let at = deadline.filter(|_| !self.is_stopping).map(|at| not_at_once(at, now));
+        if at == self.expire_at && at.is_some() {
+            return;
+        }
+        self.expire_at = at;
+        match at {
+            Some(at) => self.timers.set(Timer::Expire, at),
+            None => drop(self.timers.cancel(Timer::Expire)),
+        }
+    }
+
     /// Notes that a deadline of custody changed.
     pub(super) fn schedule_custody(&mut self) {
         self.is_custody_stale = true;
     }
+}
+
+/// The time of a deadline; one that has passed is moved a little, so that the driver does not spin.
+pub(super) fn not_at_once(at: Instant, now: Now) -> Instant {
+    if at > now.mono { at } else { now.mono + Duration::from_millis(1) }
 }
 
 /// The lower parts, without logic.

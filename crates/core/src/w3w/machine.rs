@@ -15,7 +15,7 @@ use super::counters::Counters;
 use super::custody::{Custody, Due, pong};
 use super::delivery::Delivery;
 use super::disk::{Disk, Pending, PendingWrite, delete_blocks};
-use super::env::{Cx, Env, Lower, MemoryUse};
+use super::env::{Cx, Env, Lower, MemoryUse, not_at_once};
 use super::files::Files;
 use super::form::{Custody as CustodyFrame, Form, is_custody, read_form};
 use super::forward::Forward;
@@ -432,20 +432,7 @@ impl Mesh {
             self.lower.blocks.next_deadline(),
             self.lower.mailboxes.deadline(),
         ];
-        let env = &mut self.lower.env;
-        match deadlines.into_iter().flatten().min() {
-            Some(at) if !env.is_stopping => {
-                let at = not_at_once(at, now);
-                if env.expire_at != Some(at) {
-                    env.timers.set(Timer::Expire, at);
-                    env.expire_at = Some(at);
-                }
-            }
-            _ => {
-                env.timers.cancel(Timer::Expire);
-                env.expire_at = None;
-            }
-        }
+        self.lower.env.set_expiry(deadlines.into_iter().flatten().min(), now);
     }
 
     fn listeners(&self) -> Vec<Listener> {
@@ -477,11 +464,6 @@ impl Mesh {
     pub(super) fn ops_begun(&self) -> u64 {
         self.lower.disk.begun()
     }
-}
-
-/// The time of a deadline; one that has passed is moved a little, so that the driver does not spin.
-fn not_at_once(at: Instant, now: Now) -> Instant {
-    if at > now.mono { at } else { now.mono + Duration::from_millis(1) }
 }
 
 impl Machine for Mesh {

@@ -90,7 +90,12 @@ fn cuf_8_a_foreign_recipient_gets_the_bytes_of_the_document_once() {
 
 #[test]
 fn cu_23_a_plain_message_that_a_peer_holds_does_not_wait_here_only() {
-    let mut post = Post::new(3, 23, |_, _| {});
+    // The recipient is foreign, so the message is no letter.
+    let mut post = Post::new(3, 23, |config, index| {
+        if index == 2 {
+            config.fault = Some(Broken::Foreign);
+        }
+    });
     let [sender, peer, recipient] = post.hosts[..] else { unreachable!("there are three") };
     post.crash(recipient, true, DiskFate::UnsyncedLost);
     post.run(15 * SECOND);

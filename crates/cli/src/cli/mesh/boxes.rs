@@ -41,7 +41,11 @@ impl Inbox {
         loop {
             for line in all(client, "inbox", next)?.as_array().into_iter().flatten() {
                 next = line["number"].as_u64().unwrap_or_default() + 1;
-                output.line(if output.json { line.to_string() } else { row(line).join("  ") });
+                if output.json {
+                    output.json(line);
+                } else {
+                    output.line(row(line).join("  "));
+                }
             }
             events.wait(|event| {
                 let is_news = event["event"] == "message_received" || event["event"] == "file_received";
@@ -222,7 +226,7 @@ fn download(client: &Client, path: &str, file: &Path, output: &Output) -> anyhow
     })?;
     part.persist_noclobber(file).map_err(|error| cannot(&error.error.kind()))?;
     let answer = json!({ "file": file, "bytes": copied });
-    output.done(&answer, &format!("wrote {copied} bytes to {}", file.display()));
+    output.done(&answer, &format!("wrote {copied} bytes to {}", plain(&file.to_string_lossy())));
     Ok(())
 }
 

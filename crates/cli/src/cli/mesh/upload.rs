@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::send::state_of;
 use crate::cli::client::{Client, Events, escaped, is_refused};
-use crate::cli::output::Output;
+use crate::cli::output::{Output, plain};
 
 /// The length of a block: 65536 of them are nearly 64 GiB. The database gives a value room in powers of two, and there is
 /// something around a block, so that a whole MiB would take two.
@@ -50,7 +50,7 @@ pub(super) fn send(
     let text = answer["file"].as_str().unwrap_or_default().to_owned();
     answer["state"] = state.into();
     answer["size"] = size.into();
-    output.done(&answer, &format!("{name} was received, {size} bytes: {text}"));
+    output.done(&answer, &format!("{} was received, {size} bytes: {text}", plain(name)));
     Ok(())
 }
 

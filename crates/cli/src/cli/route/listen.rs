@@ -62,7 +62,11 @@ impl Listen {
 
     /// Prints a message, answers it if it is a question, and marks it as read.
     fn show(&self, message: &Value, json: &str, client: &Client, output: &Output) {
-        output.line(if output.json { json.to_owned() } else { readable(message) });
+        if output.json {
+            output.json_text(json);
+        } else {
+            output.line(readable(message));
+        }
         let asks = message["ask"] == true;
         match &self.answer {
             Some(answer) if asks => reply(message, answer, client, output),

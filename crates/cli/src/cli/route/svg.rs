@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use annulus::core::Id;
 
+use crate::cli::output::plain;
+
 /// A node of the picture.
 pub(super) struct Place {
     pub(super) id: Id,
@@ -82,7 +84,7 @@ fn spot(turn: f64, radius: f64) -> (f64, f64) {
 
 /// A name as the text of an element.
 fn escaped(name: &str) -> String {
-    name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    plain(name).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

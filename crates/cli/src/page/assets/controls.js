@@ -1,6 +1,6 @@
 // The controls of the demo, by mouse and by keyboard.
 
-import { at, h, hops, ms } from './dom.js';
+import { at, h, hops, ms, plain } from './dom.js';
 
 export class Controls {
   #model;
@@ -72,7 +72,7 @@ export class Controls {
   }
 
   #say(text, isBad) {
-    this.#result.textContent = text;
+    this.#result.textContent = plain(text);
     this.#result.dataset.bad = isBad;
   }
 
@@ -104,7 +104,7 @@ export class Controls {
     this.#box.hidden = !sections.view?.controls;
     if (this.#box.hidden) return;
     const node = byId.get(selected);
-    at('control-name').textContent = node?.name ?? '';
+    at('control-name').textContent = plain(node?.name ?? '');
     const isUp = Boolean(node?.up);
     this.#buttons.kill.disabled = !isUp;
     this.#buttons.revive.disabled = isUp;

@@ -2,16 +2,28 @@
 
 const SVG = 'http://www.w3.org/2000/svg';
 
+/** Control characters, and those that turn the direction of writing or break lines. */
+const HARMS = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** Attributes that people read or hear. */
+const READ = ['title', 'aria-label'];
+
+/** A text that cannot change how other text looks: such characters are shown as escapes. A line feed and a tab stay. */
+export function plain(value) {
+  const shown = (c) => (c === '\n' || c === '\t' ? c : `\\u{${c.charCodeAt(0).toString(16)}}`);
+  return String(value).replace(HARMS, shown);
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'class') element.setAttribute('class', value);
     else if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? '' : String(value));
+    else element.setAttribute(name, value === true ? '' : READ.includes(name) ? plain(value) : String(value));
   }
   for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : document.createTextNode(plain(child)));
   }
   return element;
 }

@@ -1,6 +1,6 @@
 // What just happened: after each act the steps by which the services repair what was broken, each with the time it took.
 
-import { at, h, ms, show } from './dom.js';
+import { at, h, ms, plain, show } from './dom.js';
 
 const ACTS = new Set(['killed', 'revived', 'suspended', 'resumed', 'cut', 'healed']);
 
@@ -171,7 +171,7 @@ export class Happened {
       if (!text) continue;
       if (step.text === null && !this.#act.isPast) {
         step.after = Math.max(0, Date.now() * 1000 - this.#act.at) / 1000;
-        at('happened-last').textContent = text;
+        at('happened-last').textContent = plain(text);
       }
       step.text = text;
     }

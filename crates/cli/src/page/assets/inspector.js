@@ -1,6 +1,6 @@
 // The selected node: how it is, how the others see it, and its tables.
 
-import { at, h, ms, show } from './dom.js';
+import { at, h, ms, plain, show } from './dom.js';
 
 const EVERY_MS = 2000;
 
@@ -49,7 +49,7 @@ export class Inspector {
   #draw() {
     const model = this.#model;
     const node = model.byId.get(model.selected);
-    at('inspector-title').textContent = node ? node.name : 'Selected node';
+    at('inspector-title').textContent = node ? plain(node.name) : 'Selected node';
     const queue = model.sections.mesh?.queues?.[model.selected];
     show(at('inspector-body'), [node, this.#detail, queue, model.nodes.map((other) => other.name)], () => {
       if (!node) return h('p', { class: 'empty' }, 'Select a node on the ring.');

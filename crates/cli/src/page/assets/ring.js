@@ -1,6 +1,6 @@
 // The ring: nodes at their ids, clockwise from the top, and everything that happens between them.
 
-import { at, h, s, show } from './dom.js';
+import { at, h, plain, s, show } from './dom.js';
 import { turn } from './model.js';
 import { Motion, curve, curvePath } from './motion.js';
 
@@ -138,7 +138,7 @@ export class Ring {
       const word = WORDS[state] || 'alive';
       const mail = waiting > 0 ? `, ${waiting} ${waiting === 1 ? 'message waits' : 'messages wait'} here` : '';
       group.setAttribute('aria-label', `${node.name}, ${word}${mail}`);
-      shown.name.textContent = node.name;
+      shown.name.textContent = plain(node.name);
       shown.state.textContent = WORDS[state];
       shown.queue.textContent = waiting > 0 ? `✉ ${waiting}` : '';
       shown.queue.setAttribute('dy', WORDS[state] ? 14 * shown.up : 0);
