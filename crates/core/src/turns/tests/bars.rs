@@ -1,4 +1,4 @@
-//! Round trips of an acquire and of a hand-over, without the time of processors (TU-46).
+//! Round trips of an acquire and of a transfer, without the time of processors (TU-46).
 
 use super::clauses::MINUTE;
 use super::world::{MS, SECOND, World};
@@ -54,7 +54,7 @@ fn tu_46_a_free_name_takes_one_round_trip_and_two_if_another_node_had_it() {
 }
 
 #[test]
-fn tu_46_a_hand_over_takes_two_round_trips_and_fewer_than_three_if_delays_differ() {
+fn tu_46_a_transfer_takes_two_round_trips_and_fewer_than_three_if_delays_differ() {
     let mut equal = world(Some(5 * MS));
     acquire(&mut equal, 3, 10);
     assert_eq!(transfer(&mut equal, 10), 20 * MS);
