@@ -38,7 +38,7 @@ fn release(world: &mut World, node: usize, turn: u128) {
 
 /// How long the next holder waits after a release.
 fn transfer(world: &mut World, turn: u128) -> u64 {
-    let (holder, next) = if turn % 2 == 0 { (3, 4) } else { (4, 3) };
+    let (holder, next) = if turn.is_multiple_of(2) { (3, 4) } else { (4, 3) };
     let waiting = world.lock(next, "n", turn + 1, MINUTE);
     world.run(SECOND);
     world.command(holder, Command::Release(TurnId(turn)));
