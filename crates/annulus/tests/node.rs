@@ -288,38 +288,3 @@ async fn a_dropped_node_leaves_the_group() {
     drop(blue);
     while !matches!(in_time(events.next()).await, Some(MemberEvent::Left(_))) {}
 }
-
-#[tokio::test]
-async fn a_dropped_turn_is_released_and_work_ends_with_a_turn_that_is_lost() {
-    struct Work(std::sync::Arc<std::sync::atomic::AtomicBool>);
-    impl Drop for Work {
-        fn drop(&mut self) {
-            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-    let voter = "127.67.7.1:30942".parse().unwrap();
-    let nodes = group(7, 1, |node| node.members().locks([voter])).await;
-    let locks = nodes[0].locks().unwrap();
-    let first = in_time(locks.lock("billing").acquire()).await.unwrap();
-    assert!(locks.lock("billing").try_acquire().await.unwrap().is_none());
-    let fence = first.fence();
-    drop(first);
-    let second = in_time(locks.lock("billing").acquire()).await.unwrap();
-    assert!(second.fence() > fence);
-    // A task that panics in its turn releases it, too.
-    let task = tokio::spawn(async move {
-        assert_eq!(second.fence(), 0, "this is to panic");
-    });
-    assert!(task.await.is_err());
-    let third = in_time(locks.lock("billing").limit(Duration::from_millis(300)).acquire()).await.unwrap();
-    let is_dropped = std::sync::Arc::default();
-    let work = Work(std::sync::Arc::clone(&is_dropped));
-    let endless = async move {
-        let _work = work;
-        std::future::pending::<()>().await;
-    };
-    let ended = in_time(third.run(endless)).await;
-    assert_eq!(ended, Err(annulus::LocksError::Lost(annulus::LostReason::Limit)));
-    assert!(is_dropped.load(std::sync::atomic::Ordering::Relaxed), "the work is dropped with the turn");
-    assert!(in_time(locks.lock("billing").acquire()).await.unwrap().fence() > third.fence());
-}

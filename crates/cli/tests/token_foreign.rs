@@ -87,11 +87,11 @@ fn a_value_that_a_foreign_node_drops_is_not_reported_as_kept() {
         // Ends that thread, also if the test fails.
         let _end = end;
         wait_until("the foreign node leads", || (count_of(&agents[0], 424_242) > 3).then_some(()));
-        let told = wait_until("the value went round", || {
-            let told = agents[0].stdout(&["token", "set", "door", "open"]);
-            (!told.contains("has not been round")).then_some(told)
+        let shown = wait_until("the value went round", || {
+            let shown = agents[0].stdout(&["token", "set", "door", "open"]);
+            (!shown.contains("has not been round")).then_some(shown)
         });
-        assert!(told.contains("door is set, but not kept: a node of this ring drops values"), "{told}");
+        assert!(shown.contains("door is set, but not kept: a node of this ring drops values"), "{shown}");
         assert_eq!(agents[0].json(&["token", "get"]), json!({}));
     });
 }

@@ -1,4 +1,4 @@
-//! Round trips of an acquire and of a hand-over, without the time of processors (TU-46).
+//! Round trips of an acquire and of a transfer, without the time of processors (TU-46).
 
 use super::clauses::MINUTE;
 use super::world::{MS, SECOND, World};
@@ -38,7 +38,7 @@ fn release(world: &mut World, node: usize, turn: u128) {
 
 /// How long the next holder waits after a release.
 fn transfer(world: &mut World, turn: u128) -> u64 {
-    let (holder, next) = if turn % 2 == 0 { (3, 4) } else { (4, 3) };
+    let (holder, next) = if turn.is_multiple_of(2) { (3, 4) } else { (4, 3) };
     let waiting = world.lock(next, "n", turn + 1, MINUTE);
     world.run(SECOND);
     world.command(holder, Command::Release(TurnId(turn)));
@@ -54,7 +54,7 @@ fn tu_46_a_free_name_takes_one_round_trip_and_two_if_another_node_had_it() {
 }
 
 #[test]
-fn tu_46_a_hand_over_takes_two_round_trips_and_fewer_than_three_if_delays_differ() {
+fn tu_46_a_transfer_takes_two_round_trips_and_fewer_than_three_if_delays_differ() {
     let mut equal = world(Some(5 * MS));
     acquire(&mut equal, 3, 10);
     assert_eq!(transfer(&mut equal, 10), 20 * MS);
