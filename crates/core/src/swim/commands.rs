@@ -184,6 +184,7 @@ impl Swim {
             let incarnation = cx.lower.members.get(slot).incarnation();
             self.membership.end_member(cx, slot, Status::new(incarnation, State::Left), id);
             if prune {
+            cx.lower.history.confirm_leave(slot);
                 self.membership.forget(cx, slot);
             }
         }

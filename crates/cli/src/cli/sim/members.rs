@@ -6,6 +6,7 @@ mod variation;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use annulus::core::swim::Preset;
 use annulus_sim::scenarios::members::{
@@ -70,6 +71,10 @@ pub(crate) struct Members {
     #[arg(long, value_name = "FROM..TO", default_value = "1000..20000", value_parser = parse_span)]
     awake: (u64, u64),
 
+    /// The length of the partition in seconds (experiments partition and adversary) [default: 600, and none]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    cut_for: Option<u64>,
+
     /// Every application broadcasts more than the queue holds
     #[arg(long)]
     flood: bool,
@@ -108,7 +113,7 @@ enum Kind {
     Crash,
     /// All nodes join through one node
     Join,
-    /// A partition separates half of the nodes for ten minutes
+    /// A partition separates half of the nodes for ten minutes, or for --cut-for
     Partition,
     /// All are restarted, at incarnation 0
     Restart,
@@ -175,6 +180,7 @@ impl Members {
             run_millis: self.awake,
             flood: self.flood,
             places: if self.places == Where::ById { Places::ById } else { Places::Random },
+            cut_seconds: self.cut_for.unwrap_or(600),
             far_loss: self.far_loss,
             config: conditions.config,
         };
@@ -292,6 +298,7 @@ impl Members {
     /// Intruders, a run per seed.
     fn intruders(&self, json: bool) -> anyhow::Result<ExitCode> {
         let (nodes, seconds, preset) = (self.nodes, self.seconds, self.preset);
+            cut: self.cut_for.map(Duration::from_secs),
         let intruders = Intruders { nodes, rate: 100, seconds, preset };
         let first = verdict::announce_seed(&self.common, json)?;
         let mut found = Found::default();

@@ -310,8 +310,13 @@ impl Membership {
             return;
         }
         let says_so_itself = state == State::Left && packet.sender == id && packet.proved.is_some();
-        if !cx.lower.env.settings().verify || says_so_itself || !known.state.is_live() {
+        let is_sure = !is_verified || says_so_itself;
+        if is_sure || !known.state.is_live() {
             self.end_member(cx, slot, status, header.from);
+            // SA-33c: a goodbye that any node may have forged changes how the member is listed, and nothing else.
+            if is_sure && state == State::Left {
+                cx.lower.history.confirm_leave(slot);
+            }
             return;
         }
         if state == State::Left {

@@ -216,6 +216,47 @@ fn s_83_a_short_partition_heals_by_one_join() {
 #[test]
 fn s_83_a_joiner_learns_of_fifty_quiet_members_through_one_of_them() {
     for preset in [Preset::GoSwim, Preset::Lan] {
+/// SA-33c: the dead are probed from their death on, also while they are still in the table.
+#[test]
+fn a_partition_of_any_length_heals_within_seconds() {
+    for preset in [Preset::Lan, Preset::Local] {
+        for (nodes, seconds) in [(12, 14), (12, 25), (12, 60), (2, 14), (2, 40)] {
+            let mut group = Group::of(1..nodes + 1, preset);
+            group.run(5 * SECOND);
+            group.partition(1 + nodes / 2);
+            group.run(seconds * SECOND);
+            assert!(!group.died().is_empty(), "{preset}, {nodes} nodes, {seconds} s");
+            group.cut.clear();
+            group.run(6 * SECOND);
+            assert!(group.everyone_sees(State::Alive), "{preset}, {nodes} nodes, {seconds} s");
+        }
+    }
+}
+
+/// SA-33c: nodes on both sides hear forged goodbyes of all on the other side, and find them again all the same.
+#[test]
+fn goodbyes_that_are_forged_during_a_partition_do_not_make_it_last() {
+    for seconds in [20, 120] {
+        let mut group = Group::of(1..7, Preset::Lan);
+        group.run(5 * SECOND);
+        group.partition(4);
+        group.run(30 * SECOND);
+        for (a, b) in group.cut.clone() {
+            let number = group.nodes[&a].members().member(id(b)).unwrap().incarnation().0;
+            let said = packet(b, &[dead(b, b, number)]);
+            group.act(a, |swim, now, queue| {
+                swim.handle_datagram(now, UDP, addr(b), &said, &mut queue.outbox()).unwrap();
+            });
+        }
+        group.run(3 * SECOND);
+        assert_eq!([group.sees(1, 6), group.sees(6, 1)], [Some(State::Left); 2], "as force-leave does");
+        group.run(seconds * SECOND);
+        group.cut.clear();
+        group.run(10 * SECOND);
+        assert!(group.everyone_sees(State::Alive), "{seconds} s");
+    }
+}
+
         let mut group = Group::of(1..51, preset);
         group.run(3 * SECOND);
         group.start(&Config { seeds: vec![addr(7)], ..config(99, preset) }, &[]);
