@@ -13,7 +13,7 @@ use super::packet::Packet;
 use super::records::{accusation, record};
 use super::status::Status;
 use super::verifier::Question;
-use super::wire::{HEAD_BYTES, size};
+use super::wire::HEAD_BYTES;
 use crate::common::Timers;
 use crate::id::Id;
 use crate::time::Instant;
@@ -242,8 +242,9 @@ fn answer_unproved_join(cx: &mut Cx<'_, '_>, packet: &Packet) {
     let ping = cx.lower.question(cx.now, packet.sender, packet.addr);
     let alive = cx.lower.own_alive();
     let alive = alive.message(cx.lower.env.own_contents());
-    let is_short = packet.affords(HEAD_BYTES + size(&ping) + size(&alive));
-    if is_short || packet.affords(HEAD_BYTES + size(&ping)) {
+    let affords = |said: &[Message<'_>]| packet.affords(HEAD_BYTES + cx.lower.packets.bytes_of(said));
+    let is_short = affords(&[alive, ping]);
+    if is_short || affords(&[ping]) {
         let said = Some(alive).filter(|_| is_short).into_iter().chain([ping]);
         cx.lower.packets.send_all(packet.addr, said, 1, cx.out);
     }

@@ -142,7 +142,9 @@ impl Members {
         let mut others = conditions.faults.clone();
         others.crashes = 0;
         let disks_fail = conditions.config.disk.failure > 0.0;
-        if self.common.swarm || disks_fail || !others.is_empty() {
+        let is_checked = self.common.swarm || disks_fail || !others.is_empty();
+        self.check_flags(is_checked)?;
+        if is_checked {
             let scenario = MembersScenario {
                 nodes: self.nodes,
                 seconds: self.seconds,
@@ -178,9 +180,9 @@ impl Members {
             stalling: self.stalling,
             stall_millis: self.stall,
             run_millis: self.awake,
+            cut_seconds: self.cut_for.unwrap_or(600),
             flood: self.flood,
             places: if self.places == Where::ById { Places::ById } else { Places::Random },
-            cut_seconds: self.cut_for.unwrap_or(600),
             far_loss: self.far_loss,
             config: conditions.config,
         };
@@ -191,6 +193,23 @@ impl Members {
             Kind::Intruders => self.intruders(json),
             _ => self.one(&measure, json),
         }
+    }
+
+    /// Refuses flags that the run would ignore.
+    fn check_flags(&self, is_checked: bool) -> Result<(), UsageError> {
+        let is_fixed =
+            matches!(self.experiment, Kind::Lifeguard | Kind::Variations | Kind::Adversary | Kind::Intruders);
+        if (is_checked || is_fixed) && self.variation != Variation::default() {
+            let run = if is_checked { "a run with faults" } else { "this experiment" };
+            let text = format!(
+                "{run} has the settings of the preset: leave out --sorter, --codec and the like, or measure a --crash"
+            );
+            return Err(UsageError(text));
+        }
+        if self.cut_for.is_some() && !matches!(self.experiment, Kind::Partition | Kind::Adversary) {
+            return Err(UsageError("--cut-for is for --experiment partition and adversary".into()));
+        }
+        Ok(())
     }
 
     fn one(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
@@ -279,6 +298,7 @@ impl Members {
             seconds: self.seconds,
             preset: self.preset,
             config: config.clone(),
+            cut: self.cut_for.map(Duration::from_secs),
             ..Adversaries::new(liars, self.lie)
         };
         let loud = |seed: u64| with(self.liars.unwrap_or(1 + (seed % 5) as u32));
@@ -298,7 +318,6 @@ impl Members {
     /// Intruders, a run per seed.
     fn intruders(&self, json: bool) -> anyhow::Result<ExitCode> {
         let (nodes, seconds, preset) = (self.nodes, self.seconds, self.preset);
-            cut: self.cut_for.map(Duration::from_secs),
         let intruders = Intruders { nodes, rate: 100, seconds, preset };
         let first = verdict::announce_seed(&self.common, json)?;
         let mut found = Found::default();

@@ -172,6 +172,25 @@ fn s_r5_a_crash_is_detected_by_all_and_no_live_node_is_declared_dead() {
     }
 }
 
+/// S-114: a node receives both codecs, so nodes with either are one group.
+#[test]
+fn s_114_nodes_of_both_codecs_are_one_group() {
+    let mut group = Group::new();
+    for n in 1..9 {
+        let preset = Preset::Lan.settings();
+        let codec = if n % 2 == 0 { Codec::Msgpack } else { Codec::Compact };
+        let seeds = if n == 1 { Vec::new() } else { vec![addr(1)] };
+        let settings = Settings { codec, ..preset };
+        group.start(&Config { settings, seeds, ..config(n, Preset::Lan) }, &[]);
+    }
+    group.run(5 * SECOND);
+    assert!(group.everyone_sees(State::Alive));
+    group.nodes.remove(&4);
+    group.run(30 * SECOND);
+    let died = group.died();
+    assert!(died.len() == 7 && died.iter().all(|who| *who == id(4)), "{died:?}");
+}
+
 /// SF-4.
 #[test]
 fn s_r3_a_one_way_link_loss_kills_no_member() {
@@ -197,25 +216,6 @@ fn a_partition_of_ten_minutes_heals_by_itself() {
     assert_eq!(group.died(), [], "healing declares no member dead");
 }
 
-/// SF-7 in go_swim: one Join heals it while the dead are remembered.
-#[test]
-fn s_83_a_short_partition_heals_by_one_join() {
-    let mut group = Group::of(1..9, Preset::GoSwim);
-    group.partition(5);
-    group.run(25 * SECOND);
-    group.cut.clear();
-    group.act(1, |swim, now, queue| {
-        let command = Command::Join { addrs: vec![addr(8)] };
-        swim.handle_command(now, crate::RequestId(1), command, &mut queue.outbox());
-    });
-    group.run(20 * SECOND);
-    assert!(group.everyone_sees(State::Alive));
-}
-
-/// SF-10.
-#[test]
-fn s_83_a_joiner_learns_of_fifty_quiet_members_through_one_of_them() {
-    for preset in [Preset::GoSwim, Preset::Lan] {
 /// SA-33c: the dead are probed from their death on, also while they are still in the table.
 #[test]
 fn a_partition_of_any_length_heals_within_seconds() {
@@ -257,6 +257,25 @@ fn goodbyes_that_are_forged_during_a_partition_do_not_make_it_last() {
     }
 }
 
+/// SF-7 in go_swim: one Join heals it while the dead are remembered.
+#[test]
+fn s_83_a_short_partition_heals_by_one_join() {
+    let mut group = Group::of(1..9, Preset::GoSwim);
+    group.partition(5);
+    group.run(25 * SECOND);
+    group.cut.clear();
+    group.act(1, |swim, now, queue| {
+        let command = Command::Join { addrs: vec![addr(8)] };
+        swim.handle_command(now, crate::RequestId(1), command, &mut queue.outbox());
+    });
+    group.run(20 * SECOND);
+    assert!(group.everyone_sees(State::Alive));
+}
+
+/// SF-10.
+#[test]
+fn s_83_a_joiner_learns_of_fifty_quiet_members_through_one_of_them() {
+    for preset in [Preset::GoSwim, Preset::Lan] {
         let mut group = Group::of(1..51, preset);
         group.run(3 * SECOND);
         group.start(&Config { seeds: vec![addr(7)], ..config(99, preset) }, &[]);

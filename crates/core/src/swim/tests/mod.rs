@@ -1,6 +1,7 @@
 //! The clauses of `docs/spec/swim.md`, each with a test that fails if it is broken.
 
 mod api;
+mod codec;
 mod contract;
 mod extras;
 mod group;

@@ -250,7 +250,8 @@ impl Checker<Node> for TokenChecker {
             }
         }
         // The list only grows: it may have dead nodes.
-        let listed: BTreeSet<u64> = first.list().nodes().iter().map(|entry| entry.host_id.number().into()).collect();
+        let listed: BTreeSet<u64> =
+            first.list().nodes().iter().map(|entry| entry.host_id.number().into()).collect();
         if let Some(host) = living.iter().find(|host| !listed.contains(&(host.index() as u64 + 1))) {
             return Err(format!("the list of {} is without {host}", listed.len()));
         }
