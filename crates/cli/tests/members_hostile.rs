@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use annulus::core::swim::{Head, Header, Incarnation, Message, NodeView, OwnContents, Sequence};
@@ -322,6 +322,42 @@ fn forged_leaves_and_deaths_remove_no_member() {
     }
     wait_for_all(&all);
     assert_no_deaths(&all);
+}
+
+/// SA-33c: a goodbye that is forged for a crashed member changes how it is listed. The others go on asking it.
+#[test]
+fn a_forged_goodbye_of_a_crashed_member_does_not_end_the_questions_to_it() {
+    let mut agents = fast_group(4, &[]);
+    let mut forger = Forger::new();
+    let (victim, addr) = (id_of(&agents[3]), port_of(&agents[3]));
+    let (_, incarnation) = forger.contents(&agents[3]);
+    let mut crashed = agents.pop().expect("there are four");
+    crashed.signal("KILL");
+    crashed.wait();
+    let listed = |agent: &Agent| {
+        let failed = agent.json(&["members", "--failed"]);
+        Some(failed.as_array()?.iter().find(|member| member["name"] == "n3")?["state"].clone())
+    };
+    for agent in &agents {
+        wait_until("the crash is known", || (listed(agent)? == "dead").then_some(()));
+    }
+    let goodbye = Message::Dead { header: forger.header(victim), id: victim, incarnation };
+    agents.iter().for_each(|agent| forger.send(agent, &packet_from(victim, &[goodbye])));
+    for agent in &agents {
+        wait_until("it is listed as left", || (listed(agent)? == "left").then_some(()));
+    }
+    let socket = UdpSocket::bind(addr).expect("the agent there has ended");
+    socket.set_nonblocking(true).expect("a socket can be so");
+    let (mut asked, mut buffer) = (BTreeSet::new(), [0; 65_536]);
+    wait_until("all others ask it", || {
+        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            let Ok((_, mut messages)) = Head::read(&buffer[..len]) else { continue };
+            if messages.any(|message| matches!(message, Ok(Message::Join { .. }))) {
+                asked.insert(from.ip());
+            }
+        }
+        (asked.len() == agents.len()).then_some(())
+    });
 }
 
 /// A copied data directory and a name given twice: both sides log a warning with the remedy.

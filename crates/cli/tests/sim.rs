@@ -234,12 +234,17 @@ fn members_are_measured_in_text_too() {
 
 #[test]
 fn wrong_settings_of_the_modified_swim_get_one_sentence() {
-    let wrong: [(&[&str], &str); 7] = [
+    let wrong: [(&[&str], &str); 12] = [
         (&["--sorter", "moon"], "\"moon\" is no sorter: use xor, ring or chord_finger"),
         (&["--selection", "heap"], "possible values: shuffle, bucket, priority"),
-        (&["--region-count", "0"], "region_count and region_probes or neighbor_probes must be at least 1"),
+        (&["--codec", "json"], "\"json\" is no codec: use compact or msgpack"),
+        (&["--region-count", "0"], "region_count is 0: members have to be in some region"),
+        (&["--region-probes", "0"], "region_probes or neighbor_probes must be at least 1"),
         (&["--nodes", "10", "--neighbor-count", "10"], "--neighbor-count 10 is not below --nodes 10"),
         (&["--neighbor-probes", "3"], "raise neighbor_count or probe fewer"),
+        (&["--swarm", "--sorter", "ring"], "has the settings of the preset: leave out --sorter"),
+        (&["--experiment", "adversary", "--codec", "msgpack"], "has the settings of the preset"),
+        (&["--cut-for", "20"], "--cut-for is for --experiment partition and adversary"),
         (&["--places", "by-id"], "--places by-id needs a latency with places"),
         (&["--latency", "clusters:1:5:9"], "write at least 2 clusters"),
     ];

@@ -24,6 +24,7 @@ fn measure(experiment: Experiment, nodes: u32, preset: Preset) -> Measure {
         flood: false,
         places: Places::Random,
         far_loss: 0.0,
+        cut_seconds: 600,
         config: Config::default(),
     }
 }
@@ -119,6 +120,21 @@ fn a_partition_heals_by_itself() {
     let measured = run_once(&Measure { seconds: 120, ..measure(Experiment::Partition, 30, Preset::Lan) }, 1);
     assert!(measured.converged);
     assert_eq!(measured.false_dead, 0, "the healing buries nobody");
+}
+
+/// SA-33c: a short partition heals as soon as a long one.
+#[test]
+fn a_partition_of_any_length_heals_within_seconds() {
+    for preset in [Preset::Lan, Preset::Local] {
+        for cut_seconds in [10, 14, 20, 30, 45, 60] {
+            for seed in 1..=4 {
+                let cut = Measure { cut_seconds, ..measure(Experiment::Partition, 12, preset) };
+                let healed = run_once(&cut, seed).converged_seconds;
+                let is_soon = healed.is_some_and(|seconds| seconds <= 6.0);
+                assert!(is_soon, "{preset}, {cut_seconds} s, seed {seed}: {healed:?}");
+            }
+        }
+    }
 }
 
 /// SF-8 for all at once.

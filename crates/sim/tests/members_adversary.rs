@@ -1,6 +1,8 @@
 //! Members that forge packets, and intruders: forged packets change nothing for long. `ANNULUS_SEEDS` runs more seeds
 //! than every run can afford.
 
+use core::time::Duration;
+
 use annulus_core::swim::Preset;
 use annulus_sim::scenarios::members::{Adversaries, Intruders, Lie};
 use annulus_sim::{Config, Lines, NetworkConfig, Report, Scenario, run};
@@ -75,6 +77,17 @@ fn liars_change_nothing_where_datagrams_are_lost() {
     for seed in 1..=seeds().min(20) {
         let config = Config { network: network.clone(), ..Config::default() };
         ok(&Adversaries { config, ..Adversaries::new(3, Lie::Any) }, seed);
+    }
+}
+
+/// SA-33c: goodbyes that are forged while the group is cut in two do not keep its sides apart.
+#[test]
+fn goodbyes_forged_during_a_partition_do_not_make_it_last() {
+    let cut = Some(Duration::from_secs(25));
+    for seed in 1..=seeds().min(50) {
+        for (lie, rate) in [(Lie::Leave, 4), (Lie::Any, 40)] {
+            ok(&Adversaries { nodes: 20, rate, seconds: 60, cut, ..Adversaries::new(4, lie) }, seed);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use core::time::Duration;
 use annulus_core::Id;
 use annulus_core::contract::Rig;
 use annulus_core::swim::{
-    self, Config, HEAD_BYTES, Head, Header, Incarnation, Message, Node, Preset, Ring, Sequence, Swim,
+    self, Codec, Config, HEAD_BYTES, Head, Header, Incarnation, Message, Node, Preset, Ring, Sequence, Swim,
 };
 use annulus_core::wire::Writer;
 
@@ -29,8 +29,10 @@ pub(super) fn run(bytes: &[u8]) {
         head.write(&mut Writer::new(&mut datagram, HEAD_BYTES));
     }
     datagram.extend_from_slice(bytes);
-    if let Ok((_, messages)) = Head::read(&datagram) {
-        check_again(&datagram, messages);
+    let compact = Codec::to_compact(&datagram);
+    if let Ok((head, messages)) = Head::read(&compact) {
+        let codec = if datagram[0] == swim::MSGPACK_VERSION { Codec::Msgpack } else { Codec::Compact };
+        check_again(&datagram, head, codec, messages);
     }
     let before = rig.clone();
     match rig.datagram(swim::UDP, peer(choice), &datagram) {
@@ -46,11 +48,16 @@ pub(super) fn run(bytes: &[u8]) {
 }
 
 /// A decoded message encodes to the same bytes: every message has one form.
-fn check_again(datagram: &[u8], messages: swim::Messages<'_>) {
+fn check_again(datagram: &[u8], head: Head, codec: Codec, messages: swim::Messages<'_>) {
     let Ok(messages) = messages.collect::<Result<Vec<_>, _>>() else { return };
-    let mut again = datagram[..HEAD_BYTES].to_vec();
+    let mut again = Vec::new();
     let mut writer = Writer::new(&mut again, usize::MAX);
-    messages.iter().for_each(|message| swim::encode(message, &mut writer));
+    codec.write_head(&head, &mut writer);
+    messages.iter().for_each(|message| codec.encode(message, &mut writer));
+    assert_eq!(
+        messages.iter().map(|message| codec.size(message)).sum::<usize>(),
+        datagram.len() - HEAD_BYTES
+    );
     assert_eq!(again, datagram);
 }
 

@@ -85,6 +85,7 @@ pub(super) fn bytes_rate(nodes: u32, seconds: u64, extras: bool) -> anyhow::Resu
         flood: false,
         places: Places::Random,
         far_loss: 0.0,
+        cut_seconds: 600,
         config: World::default(),
     };
     let measured =

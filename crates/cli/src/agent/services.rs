@@ -7,7 +7,7 @@ use std::time::Duration;
 use annulus::core::Service;
 use annulus::core::jitterbug::{self, HostId, Ledger, Opaque, Shipped};
 use annulus::core::pastry::AppName;
-use annulus::core::swim::{self, NodeSorter, Preset};
+use annulus::core::swim::{self, Codec, NodeSorter, Preset};
 use annulus::core::w3w::{Announce, Forward};
 pub(crate) use annulus::services::{MEMBERS, MESH, ROUTE, TOKEN, TURNS};
 use annulus::{Builder, DataDirError, DataDirProblem, Node, StartError};
@@ -129,6 +129,7 @@ fn members(settings: &Settings, node: Builder) -> anyhow::Result<Builder> {
     let region_probes = settings.optional_number("members.region_probes");
     let neighbor_count = settings.optional_number("members.neighbor_count");
     let neighbor_probes = settings.optional_number("members.neighbor_probes");
+    let codec: Option<Codec> = settings.text("members.codec").and_then(|name| name.parse().ok());
     let join = settings.addrs("node.join").into_iter().map(|addr| addr.to_string());
     Ok(node.join(join).members_with(move |config| {
         config.bind.set_port(port);
@@ -141,6 +142,7 @@ fn members(settings: &Settings, node: Builder) -> anyhow::Result<Builder> {
         with.probe_timeout = probe_timeout.unwrap_or(with.probe_timeout);
         with.suspicion_mult = suspicion_mult.unwrap_or(with.suspicion_mult);
         with.packet_bytes_max = packet_bytes_max.unwrap_or(with.packet_bytes_max);
+        with.codec = codec.unwrap_or(with.codec);
         with.sorter = sorter.unwrap_or(with.sorter);
         with.region_count = region_count.unwrap_or(with.region_count);
         with.region_probes = region_probes.unwrap_or(with.region_probes);
@@ -151,7 +153,7 @@ fn members(settings: &Settings, node: Builder) -> anyhow::Result<Builder> {
 
 /// The error of the settings of members, in terms of configuration keys.
 fn in_keys(error: &swim::ConfigError) -> String {
-    use swim::ConfigError::{Addrs, Interval, Neighbors, NoProbes, Packet, Timeout, Unreachable};
+    use swim::ConfigError::{Addrs, Interval, Neighbors, NoProbes, NoRegions, Packet, Timeout, Unreachable};
     match error {
         Unreachable(addr) => format!(
             "others cannot reach members at {addr}: bind to an address of this machine (--bind, node.bind), or say \
@@ -160,6 +162,7 @@ fn in_keys(error: &swim::ConfigError) -> String {
         Interval(_) => format!("members.interval: {error}"),
         Timeout { .. } => format!("members.probe_timeout: {error} (members.interval)"),
         Packet(_) => format!("members.packet_bytes_max: {error}"),
+        NoRegions => format!("members.region_count: {error}"),
         NoProbes => format!("members.region_probes, members.neighbor_probes: {error}"),
         Neighbors { .. } => format!("members.neighbor_probes: {error}"),
         Addrs(_) => format!("members.advertise: {error}"),

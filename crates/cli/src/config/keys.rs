@@ -36,6 +36,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("members.region_probes", Kind::Number(0, 1024), "", "Regional nodes probed per period; that of the preset if not set."),
     key("members.neighbor_count", Kind::Number(0, 65_535), "", "Nodes in the neighbourhood; that of the preset if not set."),
     key("members.neighbor_probes", Kind::Number(0, 1024), "", "Neighbours probed per period; that of the preset if not set."),
+    key("members.codec", Kind::Choice(&["compact", "msgpack"]), "compact", "The form of the messages that the agent sends; it receives both."),
     key("members.packet_bytes_max", Kind::Number(768, 32_767), "", "The largest packet; that of the preset if not set."),
     key("token.udp_port", Kind::Number(1, 65_535), "30041", "The UDP port of the whole ring."),
     key("token.tcp_port", Kind::Number(0, 65_535), "0", "The TCP port of this node; 0 is the port of its last run, or any free one."),

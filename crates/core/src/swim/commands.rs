@@ -165,7 +165,8 @@ impl Swim {
             return Some(Reply::Done); // SF-16: there is no other member.
         }
         let header = self.lower.env.header(self.users.next_sequence());
-        let update = Update::new(&Message::User { header, id: header.from, data }, None);
+        let user = Message::User { header, id: header.from, data };
+        let update = Update::new(self.lower.packets.codec(), &user, None);
         self.lower.dissemination.wake();
         match self.lower.packets.gossip_mut().push_user(update, request, wait) {
             UserPush::Queued => Some(Reply::Done),
@@ -183,6 +184,7 @@ impl Swim {
         if let Some(slot) = slot {
             let incarnation = cx.lower.members.get(slot).incarnation();
             self.membership.end_member(cx, slot, Status::new(incarnation, State::Left), id);
+            cx.lower.history.confirm_leave(slot);
             if prune {
                 self.membership.forget(cx, slot);
             }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::codec::Codec;
 use super::contents::{ADDRS_MAX, META_BYTES_MAX};
 use super::preset::Preset;
 use super::scaling::Scale;
@@ -89,6 +90,8 @@ pub struct Settings {
     pub neighbor_probes: usize,
     /// The distance between nodes (S-113).
     pub sorter: NodeSorter,
+    /// The form of the messages that the node sends (S-114). All nodes of a group should have the same.
+    pub codec: Codec,
     /// The largest packet.
     pub packet_bytes_max: usize,
     /// Claims are verified. A node must answer a nonce before claims about it are accepted, and a last probe precedes
@@ -201,7 +204,10 @@ impl Settings {
         if self.retransmit_mult == 0 || self.suspicion_mult == 0 || self.suspicion_max_mult == 0 {
             return Err(ConfigError::ZeroMult);
         }
-        if self.region_count == 0 || self.region_probes + self.neighbor_probes == 0 {
+        if self.region_count == 0 {
+            return Err(ConfigError::NoRegions);
+        }
+        if self.region_probes + self.neighbor_probes == 0 {
             return Err(ConfigError::NoProbes);
         }
         if self.neighbor_probes > self.neighbor_count {
@@ -257,8 +263,11 @@ pub enum ConfigError {
     /// A multiplier of zero.
     #[error("a multiplier is zero: each must be at least 1")]
     ZeroMult,
+    /// No region.
+    #[error("region_count is 0: members have to be in some region, so give at least 1")]
+    NoRegions,
     /// No member would ever be probed.
-    #[error("nobody would be probed: region_count and region_probes or neighbor_probes must be at least 1")]
+    #[error("nobody would be probed: region_probes or neighbor_probes must be at least 1")]
     NoProbes,
     /// More neighbours would be probed than the neighbourhood has.
     #[error(

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::addr::Addr;
 use super::api::Event;
+use super::codec::Codec;
 use super::contents::OwnContents;
 use super::handlers::Verdict;
 use super::machine::{Out, Swim};
@@ -14,7 +15,7 @@ use super::records::accusation;
 use super::status::{State, Status};
 use super::sync;
 use super::vivaldi::Coordinate;
-use super::wire::{HEAD_BYTES, Head, Messages, size};
+use super::wire::{HEAD_BYTES, Head, Messages};
 use crate::id::Id;
 use crate::machine::Refusal;
 use crate::time::Now;
@@ -28,7 +29,8 @@ impl Swim {
         bytes: &[u8],
         out: Out<'_, '_>,
     ) -> Result<(), Refusal> {
-        let (head, messages) = Head::read(bytes)?;
+        let compact = Codec::to_compact(bytes);
+        let (head, messages) = Head::read(&compact)?;
         // One node may send from 10.0.0.1 and from ::ffff:10.0.0.1: addresses have one form here.
         let mut packet = Packet::new(Addr::from(from).socket(), head.from, bytes.len());
         if head.ring != self.lower.packets.ring() {
@@ -98,10 +100,10 @@ impl Swim {
 
     /// Sends our Alive to the source of a packet, if the packet affords it.
     fn answer_alive(&mut self, now: Now, packet: &Packet, out: Out<'_, '_>) {
-        let alive = self.lower.own_alive();
-        if packet.affords(HEAD_BYTES + size(&alive.message(self.lower.env.own_contents()))) {
-            let contents = self.lower.env.own_contents().clone();
-            self.lower.cx(now, out).send_alone(packet.addr, alive.message(&contents));
+        let (alive, contents) = (self.lower.own_alive(), self.lower.env.own_contents().clone());
+        let alive = alive.message(&contents);
+        if packet.affords(HEAD_BYTES + self.lower.packets.bytes_of(&[alive])) {
+            self.lower.cx(now, out).send_alone(packet.addr, alive);
         }
     }
 
@@ -206,8 +208,11 @@ impl Swim {
         let contents = self.lower.env.own_contents().clone();
         if wants_alive {
             let word = self.own_word(to, &contents);
-            let bytes = HEAD_BYTES + said.iter().chain([&word]).map(size).sum::<usize>();
-            said.extend((is_there || packet.affords(bytes)).then_some(word));
+            said.push(word);
+            let bytes = HEAD_BYTES + self.lower.packets.bytes_of(&said);
+            if !is_there && !packet.affords(bytes) {
+                said.pop();
+            }
         }
         self.lower.packets.send_all(to, said.into_iter(), 2, out);
     }

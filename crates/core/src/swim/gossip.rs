@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::codec::Codec;
 use super::message::Message;
 use super::queue::{Broadcast, BroadcastQueue, Pushed};
 use super::status::{Incarnation, Status};
@@ -26,7 +27,7 @@ pub(super) struct Update {
 
 impl Update {
     /// Encodes a message. `waiter` gets its reply when the update is first sent.
-    pub(super) fn new(message: &Message<'_>, waiter: Option<RequestId>) -> Self {
+    pub(super) fn new(codec: Codec, message: &Message<'_>, waiter: Option<RequestId>) -> Self {
         let incarnation = match message {
             Message::Join { incarnation, .. }
             | Message::Alive { incarnation, .. }
@@ -35,7 +36,7 @@ impl Update {
             _ => Incarnation::default(),
         };
         let status = message.state().map(|state| Status::new(incarnation, state));
-        Self { coded: Coded::new(message), about: message.subject().zip(status), waiter }
+        Self { coded: Coded::with(codec, message), about: message.subject().zip(status), waiter }
     }
 }
 

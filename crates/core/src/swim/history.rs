@@ -1,5 +1,6 @@
 //! History: members that failed or left, when and by whom they were ended, and the known members on disk (SA-33a, SA-33b).
 
+use core::ops::Bound::{Excluded, Unbounded};
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use super::env::Env;
 use super::machine::{Out, SPACE};
 use super::members::{Members, Slot};
 use super::snapshot::{PAGE_ENTRIES, Snapshot, Stored};
-use super::status::{Incarnation, Status};
+use super::status::{Incarnation, State, Status};
 use super::tombstones::{Ended, Tombstone, Tombstones};
 use crate::common::Timers;
 use crate::id::Id;
@@ -26,13 +27,24 @@ pub(super) enum Loaded {
     All,
 }
 
+/// How a member of the table ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EndedMember {
+    since: Wall,
+    by: Id,
+    /// Whether the node itself or an operator here said that it left. It is then not probed again (SA-33c).
+    is_final: bool,
+}
+
 /// Members that ended: they stay in the table during their retention, then they are tombstones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct History {
     tombstones: Tombstones,
     snapshot: Snapshot,
-    /// When and by whom the members were ended that are still in the table.
-    ended: BTreeMap<Slot, (Wall, Id)>,
+    /// The members that ended and are still in the table.
+    ended: BTreeMap<Slot, EndedMember>,
+    /// The member of the table that was probed last.
+    cursor: Option<Slot>,
     retention: Timers<Slot>,
     keep_failed: Duration,
 }
@@ -43,6 +55,7 @@ impl History {
             tombstones: Tombstones::new(config.tombstones_max),
             snapshot: Snapshot::new(config.store_interval, config.stored_max),
             ended: BTreeMap::new(),
+            cursor: None,
             retention: Timers::default(),
             keep_failed: config.keep_failed,
         }
@@ -55,8 +68,15 @@ impl History {
 
     /// Records that a member ended. It stays in the table until `until`.
     pub(super) fn end(&mut self, slot: Slot, since: Wall, by: Id, until: Instant) {
-        self.ended.entry(slot).or_insert((since, by));
+        self.ended.entry(slot).or_insert(EndedMember { since, by, is_final: false });
         self.retention.set(slot, until);
+    }
+
+    /// Records that the node itself or an operator here said that a member of the table left.
+    pub(super) fn confirm_leave(&mut self, slot: Slot) {
+        if let Some(ended) = self.ended.get_mut(&slot) {
+            ended.is_final = true;
+        }
     }
 
     /// Records that a member of the table is back.
@@ -80,9 +100,11 @@ impl History {
         let member = members.get(slot);
         let (id, status, addr) = (member.id(), member.status(), member.contents().addr());
         let contents = member.contents().to_owned();
-        let ended = self.ended.remove(&slot).map(|(since, by)| Ended { since, by, contents });
+        let member = self.ended.remove(&slot);
+        let is_final = member.is_some_and(|member| member.is_final);
+        let ended = member.map(|EndedMember { since, by, .. }| Ended { since, by, contents });
         self.retention.cancel(slot);
-        self.tombstones.add(id, Tombstone { addr, status: Some(status), ended });
+        self.tombstones.add(id, Tombstone { addr, status: Some(status), ended, is_final });
         self.snapshot.change(id, now);
     }
 
@@ -94,6 +116,14 @@ impl History {
     /// Removes a tombstone: its member is back, or is to be forgotten.
     pub(super) fn forget(&mut self, id: Id) {
         self.tombstones.remove(id);
+    }
+
+    /// The next member to probe of those that ended and are still in the table (SA-33c).
+    pub(super) fn next_ended(&mut self) -> Option<Slot> {
+        let after = self.cursor.map_or(Unbounded, Excluded);
+        let all = self.ended.range((after, Unbounded)).chain(&self.ended);
+        self.cursor = all.into_iter().find(|(_, ended)| !ended.is_final).map(|(slot, _)| *slot);
+        self.cursor
     }
 
     /// The next past member to probe.
@@ -128,7 +158,8 @@ impl History {
             match Stored::decode(key, value) {
                 Some(Stored { id, addr, status, ended }) if id != env.id() => {
                     room = self.snapshot.loaded(id);
-                    self.tombstones.add(id, Tombstone { addr, status, ended });
+                    let is_final = status.is_some_and(|status| status.state == State::Left);
+                    self.tombstones.add(id, Tombstone { addr, status, ended, is_final });
                 }
                 Some(own) => former.extend(own.status.map(|status| status.incarnation)),
                 None => env.count().stored_unreadable += 1,
@@ -168,7 +199,7 @@ impl History {
 
     /// When and by whom a member of the table was ended.
     pub(super) fn ended(&self, slot: Slot) -> Option<(Wall, Id)> {
-        self.ended.get(&slot).copied()
+        self.ended.get(&slot).map(|ended| (ended.since, ended.by))
     }
 
     /// The final status of a past member.
@@ -176,7 +207,7 @@ impl History {
         self.tombstones.status(id)
     }
 
-    /// The addresses of past members that did not leave.
+    /// The addresses of past members that may return.
     pub(super) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
         self.tombstones.addrs()
     }
@@ -219,14 +250,15 @@ impl History {
     /// The stored form of a node: of a live member only its address, of the local node also its incarnation.
     fn stored_form(&self, id: Id, own: Id, members: &Members) -> Option<Stored> {
         let Some(slot) = members.find(id) else {
-            let Tombstone { addr, status, ended } = self.tombstones.get(id)?.clone();
+            let Tombstone { addr, status, ended, .. } = self.tombstones.get(id)?.clone();
             return Some(Stored { id, addr, status, ended });
         };
         let member = members.get(slot);
         let is_plain = member.state().is_live() && id != own;
         let status = Some(member.status()).filter(|_| !is_plain);
         let contents = || member.contents().to_owned();
-        let ended = self.ended.get(&slot).map(|&(since, by)| Ended { since, by, contents: contents() });
+        let ended = self.ended.get(&slot);
+        let ended = ended.map(|ended| Ended { since: ended.since, by: ended.by, contents: contents() });
         Some(Stored { id, addr: member.contents().addr(), status, ended })
     }
 }

@@ -11,9 +11,9 @@ use super::members::Slot;
 use super::message::{Message, NodeView};
 use super::packet::Packet;
 use super::records::{accusation, record};
-use super::tombstones::Tombstone;
+use super::status::Status;
 use super::verifier::Question;
-use super::wire::{HEAD_BYTES, size};
+use super::wire::HEAD_BYTES;
 use crate::common::Timers;
 use crate::id::Id;
 use crate::time::Instant;
@@ -22,6 +22,9 @@ use crate::time::Instant;
 const JOIN_TIMES: u32 = 3;
 /// How many of the stored members are joined through at the start.
 const REJOINED: usize = 3;
+/// The least number of periods between two probes of past members. In a group of more nodes each waits as many periods as
+/// it has live members, so the group sends about one probe per period (SA-33c).
+const RETRY_PERIODS_MIN: usize = 3;
 
 /// Joins under way, of this node and of others.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +35,8 @@ pub(super) struct Joining {
     /// Joiners whose Join arrived through other members, and when they get our Alive.
     replies: Timers<Id>,
     next_retry: Option<Instant>,
+    /// When a node without other members next joins its seeds again.
+    next_seeds: Instant,
 }
 
 impl Joining {
@@ -42,6 +47,7 @@ impl Joining {
             transfers: Transfers::new(config.transfers_max),
             replies: Timers::default(),
             next_retry: None,
+            next_seeds: Instant::ZERO,
         }
     }
 
@@ -50,6 +56,7 @@ impl Joining {
         let retry = cx.lower.env.settings().retry_interval;
         let first = || cx.now.mono + cx.lower.env.rng().duration_below(retry);
         self.next_retry = (!retry.is_zero()).then(first);
+        self.next_seeds = cx.now.mono + retry;
         for seed in self.seeds.clone() {
             self.join(cx, seed);
         }
@@ -150,21 +157,32 @@ impl Joining {
         self.transfer(cx);
     }
 
-    /// Sends a Join to a past member (SA-33a), if that is due. A node without other members also sends one to its
-    /// seeds.
+    /// Sends a Join to past members (SA-33a, SA-33c), if that is due: to one that is still in the table, and to one
+    /// tombstone. A node without other members also sends one to its seeds.
     pub(super) fn retry(&mut self, cx: &mut Cx<'_, '_>) {
-        if self.next_retry.is_none_or(|at| at > cx.now.mono) {
+        let now = cx.now.mono;
+        if self.next_retry.is_none_or(|at| at > now) {
             return;
         }
-        self.next_retry = Some(cx.now.mono + cx.lower.env.settings().retry_interval);
-        if cx.lower.members.live() <= 1 {
+        let (settings, live) = (cx.lower.env.settings(), cx.lower.members.live());
+        let (every, period) = (settings.retry_interval, settings.probe_interval);
+        let share = period.saturating_mul(live.max(RETRY_PERIODS_MIN) as u32);
+        self.next_retry = Some(now + share.min(every));
+        if live <= 1 && self.next_seeds <= now {
+            self.next_seeds = now + every;
             for seed in self.seeds.clone() {
                 self.join(cx, seed);
             }
         }
+        let ended = cx.lower.history.next_ended().map(|slot| cx.lower.members.get(slot));
+        if let Some(member) = ended.filter(|member| !member.state().is_live()) {
+            let (id, status, addr) = (member.id(), member.status(), member.addr());
+            cx.count().retries += 1;
+            send_join(cx, addr, Some((id, status)));
+        }
         if let Some((id, past)) = cx.lower.history.next_absent() {
             cx.count().retries += 1;
-            send_join(cx, past.addr.socket(), Some((id, past)));
+            send_join(cx, past.addr.socket(), past.status.map(|status| (id, status)));
         }
     }
 
@@ -224,18 +242,19 @@ fn answer_unproved_join(cx: &mut Cx<'_, '_>, packet: &Packet) {
     let ping = cx.lower.question(cx.now, packet.sender, packet.addr);
     let alive = cx.lower.own_alive();
     let alive = alive.message(cx.lower.env.own_contents());
-    let is_short = packet.affords(HEAD_BYTES + size(&ping) + size(&alive));
-    if is_short || packet.affords(HEAD_BYTES + size(&ping)) {
+    let affords = |said: &[Message<'_>]| packet.affords(HEAD_BYTES + cx.lower.packets.bytes_of(said));
+    let is_short = affords(&[alive, ping]);
+    if is_short || affords(&[ping]) {
         let said = Some(alive).filter(|_| is_short).into_iter().chain([ping]);
         cx.lower.packets.send_all(packet.addr, said, 1, cx.out);
     }
 }
 
 /// Sends a Join. A past member also gets its own accusation, so that both nodes learn of each other at once.
-fn send_join(cx: &mut Cx<'_, '_>, to: SocketAddr, past: Option<(Id, Tombstone)>) {
+fn send_join(cx: &mut Cx<'_, '_>, to: SocketAddr, past: Option<(Id, Status)>) {
     let join = cx.lower.own_alive();
     let join = join.join(cx.lower.env.own_contents());
     let by = cx.lower.env.id();
-    let held = past.and_then(|(id, past)| past.status.and_then(|ended| accusation(id, ended, by)));
+    let held = past.and_then(|(id, ended)| accusation(id, ended, by));
     cx.lower.packets.send_all(to, core::iter::once(join).chain(held), 2, cx.out);
 }

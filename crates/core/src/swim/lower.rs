@@ -24,14 +24,11 @@ use super::sequence::Sequence;
 use super::status::{Incarnation, State, Status};
 use super::suspicions::{Suspicions, Term};
 use super::verifier::{Question, Verifier};
-use super::wire::{HEAD_BYTES, size};
+use super::wire::HEAD_BYTES;
 use crate::id::Id;
 use crate::outbox::Outbox;
 use crate::tag::RequestId;
 use crate::time::Now;
-
-/// The bytes of an answer besides the contents: head, Ack, and the frame of an Alive.
-const ANSWER_BYTES: usize = HEAD_BYTES + 14 + 27;
 
 /// A report of a part to the machine, which then calls another part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +121,11 @@ impl Lower {
         Message::Ping { header, to: id, local_time: now.wall, wants_coordinate: false, wants_alive: true }
     }
 
+    /// The expected length of an answer to a nonce, by a node with these contents.
+    fn answer_bytes(&self, contents: Contents<'_>) -> u16 {
+        self.packets.codec().answer_bytes(contents.bytes()) as u16
+    }
+
     /// The suspicion timeout for this group size, and how many confirmations shorten it (Lifeguard).
     pub(super) fn term(&self) -> Term {
         let (settings, live) = (self.env.settings(), self.members.live());
@@ -187,7 +189,8 @@ impl Cx<'_, '_> {
     /// Broadcasts an Alive of this node.
     pub(super) fn announce(&mut self, waiter: Option<RequestId>) {
         let alive = self.lower.own_alive();
-        let update = Update::new(&alive.message(self.lower.env.own_contents()), waiter);
+        let alive = alive.message(self.lower.env.own_contents());
+        let update = Update::new(self.lower.packets.codec(), &alive, waiter);
         self.lower.packets.gossip_mut().broadcast_update(update);
         self.lower.dissemination.wake();
     }
@@ -201,7 +204,8 @@ impl Cx<'_, '_> {
             }
             other => other,
         };
-        self.lower.packets.gossip_mut().broadcast_update(Update::new(&message, waiter));
+        let update = Update::new(self.lower.packets.codec(), &message, waiter);
+        self.lower.packets.gossip_mut().broadcast_update(update);
         self.lower.dissemination.wake();
     }
 
@@ -247,7 +251,7 @@ impl Cx<'_, '_> {
 
     /// Sends a nonce to the address that a node is said to have.
     pub(super) fn verify(&mut self, id: Id, contents: Contents<'_>) {
-        let answer_bytes = (ANSWER_BYTES + contents.bytes()) as u16;
+        let answer_bytes = self.lower.answer_bytes(contents);
         self.ask(Question { id, addr: contents.addr(), answer_bytes });
     }
 
@@ -264,7 +268,7 @@ impl Cx<'_, '_> {
         while let Some(slot) = self.lower.verifier.pop_recheck(self.now.mono, every) {
             let member = self.lower.members.get(slot);
             let (id, contents) = (member.id(), member.contents());
-            let answer_bytes = (ANSWER_BYTES + contents.bytes()) as u16;
+            let answer_bytes = self.lower.answer_bytes(contents);
             let question = Question { id, addr: contents.addr(), answer_bytes };
             self.send_question(question);
         }
@@ -298,7 +302,8 @@ impl Cx<'_, '_> {
         self.count().questions += 1;
         let ping = self.lower.question(self.now, id, addr);
         let held = self.lower.members.find(id).and_then(|slot| self.lower.held_against(slot));
-        let bytes = HEAD_BYTES + size(&ping) + held.as_ref().map_or(0, size);
+        let packets = &self.lower.packets;
+        let bytes = HEAD_BYTES + packets.bytes_of(&[ping]) + packets.bytes_of(held.as_slice());
         let wanted = usize::from(question.answer_bytes).div_ceil(ANSWER_FACTOR);
         // The frame of the padding comes on top: a question may be too long, but never too short for its answer.
         let header = self.lower.env.header(Sequence::default());

@@ -12,7 +12,7 @@
 //! | `mod.rs` | this page, and the public types |
 //! | `config.rs`, `preset.rs` | the settings, and five presets of them |
 //! | `message.rs`, `contents.rs`, `tags.rs` | the messages; the addresses, name and tags that a node publishes about itself |
-//! | `wire.rs`, `addr.rs` | the bytes of packets and addresses |
+//! | `wire.rs`, `codec.rs`, `addr.rs` | the bytes of packets, also as MessagePack, and of addresses |
 //! | `machine.rs`, `dispatch.rs`, `commands.rs` | the [`Machine`] implementation: every input goes to its part |
 //! | `lower.rs`, `env.rs` | the parts that upper parts may call, in one bundle; identity, settings, counters |
 //! | `prober.rs` | upper part: periods, probes, proxies, round trips |
@@ -86,6 +86,7 @@
 mod addr;
 mod api;
 mod buckets;
+mod codec;
 mod commands;
 mod config;
 mod contents;
@@ -136,6 +137,7 @@ mod tests;
 pub use addr::Addr;
 pub use api::{Command, Counters, Event, Info, JoinReason, MemberStatus, Node, Reply};
 pub use buckets::{BucketList, sizes};
+pub use codec::{Codec, MSGPACK_VERSION, UnknownCodec};
 pub use config::{Config, ConfigError, INTERVAL_MIN, PACKET_BYTES_MAX, PACKET_BYTES_MIN, Settings};
 pub use contents::{ADDRS_MAX, Contents, META_BYTES_MAX, OwnContents};
 pub use handlers::{Handler, Handlers, Next, Verdict};

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use super::codec::Codec;
 use super::config::Config;
 use super::gossip::Gossip;
 use super::machine::{Swim, UDP};
 use super::message::Message;
 use super::scaling::transmit_limit;
-use super::wire::{HEAD_BYTES, Head, Ring, encode, size};
+use super::wire::{HEAD_BYTES, Head, Ring};
 use crate::outbox::Outbox;
 use crate::tag::RequestId;
 
@@ -15,6 +16,7 @@ use crate::tag::RequestId;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Packets {
     head: Head,
+    codec: Codec,
     gossip: Gossip,
     packet_bytes_max: usize,
     retransmit_mult: u32,
@@ -31,6 +33,7 @@ impl Packets {
         let settings = &config.settings;
         Self {
             head: Head { ring: Ring::new(&config.ring), from: config.id },
+            codec: settings.codec,
             gossip: Gossip::new(settings.user_share, config.user_max, config.blocked_max),
             packet_bytes_max: settings.packet_bytes_max,
             retransmit_mult: settings.retransmit_mult,
@@ -49,7 +52,7 @@ impl Packets {
         live: usize,
         out: &mut Outbox<'_, Swim>,
     ) {
-        let total: usize = messages.iter().map(size).sum();
+        let total = self.bytes_of(messages);
         if HEAD_BYTES + total > self.packet_bytes_max && messages.len() > 1 {
             messages.iter().for_each(|message| self.send(to, &[*message], live, out));
             return;
@@ -63,10 +66,10 @@ impl Packets {
         if messages.is_empty() && self.scratch.is_empty() {
             return;
         }
-        let (head, updates) = (&self.head, &self.scratch);
+        let (head, codec, updates) = (&self.head, self.codec, &self.scratch);
         let sent = out.send_with(UDP, to, self.packet_bytes_max, |writer| {
-            head.write(writer);
-            messages.iter().for_each(|message| encode(message, writer));
+            codec.write_head(head, writer);
+            messages.iter().for_each(|message| codec.encode(message, writer));
             writer.bytes(updates);
         });
         debug_assert!(sent.is_ok(), "one message fits a packet: packet_bytes_max is checked");
@@ -85,11 +88,11 @@ impl Packets {
         let mut messages = messages.peekable();
         let (mut sent, mut packets) = (0, 0);
         while packets < packets_max && messages.peek().is_some() {
-            let (head, mut written) = (&self.head, 0);
+            let (head, codec, mut written) = (&self.head, self.codec, 0);
             let _ = out.send_with(UDP, to, self.packet_bytes_max, |writer| {
-                head.write(writer);
-                while let Some(message) = messages.next_if(|message| size(message) <= writer.room()) {
-                    encode(&message, writer);
+                codec.write_head(head, writer);
+                while let Some(message) = messages.next_if(|message| codec.size(message) <= writer.room()) {
+                    codec.encode(&message, writer);
                     sent += 1;
                 }
                 written = writer.written();
@@ -105,8 +108,12 @@ impl Packets {
 
     /// The most bytes a user message may have.
     pub(super) fn user_bytes_max(&self) -> usize {
-        // Frame of two bytes, kind, originator and sequence.
-        self.packet_bytes_max - HEAD_BYTES - 23
+        self.packet_bytes_max - HEAD_BYTES - self.codec.user_overhead()
+    }
+
+    /// How many bytes these messages take in a packet.
+    pub(super) fn bytes_of(&self, messages: &[Message<'_>]) -> usize {
+        messages.iter().map(|message| self.codec.size(message)).sum()
     }
 
     /// Takes the commands whose update was sent since the last call.
@@ -124,6 +131,10 @@ impl Packets {
 
     pub(super) const fn gossip(&self) -> &Gossip {
         &self.gossip
+    }
+
+    pub(super) const fn codec(&self) -> Codec {
+        self.codec
     }
 
     /// The ring that all packets name.

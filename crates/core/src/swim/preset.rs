@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use serde::Serialize;
 
+use super::codec::Codec;
 use super::config::Settings;
 use super::scaling::Scale;
 use super::sorter::NodeSorter;
@@ -103,6 +104,7 @@ const fn go_swim() -> Settings {
         neighbor_count: 0,
         neighbor_probes: 0,
         sorter: NodeSorter::Xor,
+        codec: Codec::Compact,
         packet_bytes_max: 1400,
         verify: true,
         late_tick_guard: true,

@@ -18,6 +18,8 @@ pub(super) struct Tombstone {
     pub(super) status: Option<Status>,
     /// When and by whom it was ended, and how it described itself.
     pub(super) ended: Option<Ended>,
+    /// Whether it is not probed again: the node itself or an operator here said that it left (SA-33c).
+    pub(super) is_final: bool,
 }
 
 /// When and by whom a member was ended, and how it described itself (SA-33b).
@@ -61,13 +63,12 @@ impl Tombstones {
         self.by_id.remove(&id).is_some()
     }
 
-    /// The next to probe, in order of ids, round and round. Members that left are skipped.
+    /// The next to probe, in order of ids, round and round. Members that left for good are skipped.
     pub(super) fn next(&mut self) -> Option<(Id, Tombstone)> {
-        let absent = |member: &Tombstone| member.status.is_none_or(|known| known.state != State::Left);
         let after = (core::ops::Bound::Excluded(self.cursor), core::ops::Bound::Unbounded);
         let mut round = self.by_id.range(after).chain(self.by_id.range(..=self.cursor));
         let (id, member) =
-            round.find(|(_, member)| absent(member)).map(|(id, member)| (*id, member.clone()))?;
+            round.find(|(_, member)| !member.is_final).map(|(id, member)| (*id, member.clone()))?;
         self.cursor = id;
         Some((id, member))
     }
@@ -90,10 +91,9 @@ impl Tombstones {
         self.by_id.iter().map(|(id, member)| (*id, member))
     }
 
-    /// The addresses of those that did not leave.
+    /// The addresses of those that may return.
     pub(super) fn addrs(&self) -> impl Iterator<Item = SocketAddr> {
-        let left = |member: &&Tombstone| member.status.is_some_and(|status| status.state == State::Left);
-        self.by_id.values().filter(move |member| !left(member)).map(|member| member.addr.socket())
+        self.by_id.values().filter(|member| !member.is_final).map(|member| member.addr.socket())
     }
 
     /// Marks a failed member as left: it is not probed again. Returns whether there is one.
@@ -101,6 +101,7 @@ impl Tombstones {
         let Some(member) = self.by_id.get_mut(&id) else { return false };
         let incarnation = member.status.unwrap_or_default().incarnation;
         member.status = Some(Status::new(incarnation, State::Left));
+        member.is_final = true;
         true
     }
 }

@@ -181,7 +181,8 @@ impl UserMessages {
             cx.count().users_received += 1;
             cx.out.event(Event::UserReceived { from, sequence, data: data.to_vec() });
         }
-        if !cx.lower.packets.gossip_mut().relay_user(Update::new(&message, None)) {
+        let update = Update::new(cx.lower.packets.codec(), &message, None);
+        if !cx.lower.packets.gossip_mut().relay_user(update) {
             cx.count().users_not_relayed += 1;
         }
         cx.lower.dissemination.wake();

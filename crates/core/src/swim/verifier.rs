@@ -91,9 +91,11 @@ impl Verifier {
     pub(super) fn ask(&mut self, question: Question, now: Instant, again_after: Duration) -> bool {
         while self.asked.pop_expired(now).is_some() {}
         let key = (question.id, question.addr);
-        if self.queue.len() >= QUEUE_MAX || !self.asked.insert(key, now, now + again_after) {
+        // A repeated claim does not extend the time: whoever repeats it could keep the node from being asked again.
+        if self.queue.len() >= QUEUE_MAX || self.asked.contains(key, now) {
             return false;
         }
+        self.asked.insert(key, now, now + again_after);
         self.queue.push_back(question);
         true
     }

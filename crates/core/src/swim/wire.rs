@@ -2,7 +2,7 @@
 //!
 //! | offset | length | content |
 //! |---|---|---|
-//! | 0 | 1 | version, 1 |
+//! | 0 | 1 | version, 1; `codec.rs` has another form of the bodies, with version 2 |
 //! | 1 | 4 | the ring: the first bytes of the hash of its name |
 //! | 5 | 16 | id of the sender |
 //! | 21 | | messages up to the end, at least one |
@@ -33,6 +33,7 @@
 //! its prefix. The sender of the packet is the originator of kinds 0 to 4 and 10 to 12. The originator of Join and
 //! Alive is the node itself, since only a node describes itself (SA-58). Suspect, Dead and User name their originator.
 
+use super::codec::Codec;
 use super::contents::Contents;
 use super::message::{Header, Message, NodeView};
 use super::sequence::Sequence;
@@ -48,19 +49,19 @@ pub const VERSION: u8 = 1;
 /// The bytes of a packet before its messages.
 pub const HEAD_BYTES: usize = 21;
 
-const PING: u8 = 0;
-const ACK: u8 = 1;
-const INDIRECT_PING: u8 = 2;
-const INDIRECT_ACK: u8 = 3;
-const INDIRECT_NACK: u8 = 4;
-const JOIN: u8 = 5;
-const ALIVE: u8 = 6;
-const SUSPECT: u8 = 7;
-const DEAD: u8 = 8;
-const USER: u8 = 9;
-const DIGEST: u8 = 10;
-const SUMMARY: u8 = 11;
-const WANT: u8 = 12;
+pub(super) const PING: u8 = 0;
+pub(super) const ACK: u8 = 1;
+pub(super) const INDIRECT_PING: u8 = 2;
+pub(super) const INDIRECT_ACK: u8 = 3;
+pub(super) const INDIRECT_NACK: u8 = 4;
+pub(super) const JOIN: u8 = 5;
+pub(super) const ALIVE: u8 = 6;
+pub(super) const SUSPECT: u8 = 7;
+pub(super) const DEAD: u8 = 8;
+pub(super) const USER: u8 = 9;
+pub(super) const DIGEST: u8 = 10;
+pub(super) const SUMMARY: u8 = 11;
+pub(super) const WANT: u8 = 12;
 const PADDING: u8 = 13;
 
 /// The bytes of an entry of a summary.
@@ -91,7 +92,12 @@ pub struct Head {
 impl Head {
     /// Appends the start of a packet.
     pub fn write(&self, writer: &mut Writer<'_>) {
-        writer.u8(VERSION);
+        self.write_as(VERSION, writer);
+    }
+
+    /// Appends the start of a packet of this version.
+    pub(super) fn write_as(&self, version: u8, writer: &mut Writer<'_>) {
+        writer.u8(version);
         writer.bytes(&self.ring.0);
         writer.u128(self.from.number());
     }
@@ -107,10 +113,10 @@ impl Head {
         }
         let ring = Ring(reader.array()?);
         let from = Id::new(reader.u128()?);
-        let messages = Messages { from, reader: reader.clone() };
-        let mut frames = Messages { from, reader };
+        let frames = Frames { reader };
+        let messages = Messages { from, frames: frames.clone() };
         let mut count = 0;
-        while let Some(frame) = frames.frame() {
+        for frame in frames {
             frame?;
             count += 1;
         }
@@ -118,44 +124,64 @@ impl Head {
     }
 }
 
+/// The frames of a packet: the kind and the body of each message. None follows one with a wrong length.
+#[derive(Clone, Debug)]
+pub(super) struct Frames<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Frames<'a> {
+    /// The frames in these bytes.
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { reader: Reader::new(bytes) }
+    }
+
+    /// The bytes that were not read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.reader.clone().take_rest()
+    }
+
+    fn frame(&mut self) -> Result<(u8, &'a [u8]), DecodeError> {
+        let first = self.reader.u8()?;
+        let len = if first < 0x80 {
+            usize::from(first)
+        } else {
+            usize::from(first & 0x7f) << 8 | usize::from(self.reader.u8()?)
+        };
+        if first >= 0x80 && len < 0x80 {
+            return Err(DecodeError::Field("length"));
+        }
+        let bytes = self.reader.bytes(len)?;
+        let (kind, body) = bytes.split_first().ok_or(DecodeError::Truncated)?;
+        Ok((*kind, body))
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<(u8, &'a [u8]), DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let frame = (self.reader.remaining() > 0).then(|| self.frame())?;
+        if frame.is_err() {
+            self.reader.take_rest();
+        }
+        Some(frame)
+    }
+}
+
 /// The messages of a packet, one after the other; a broken one does not affect the next.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     from: Id,
-    reader: Reader<'a>,
-}
-
-impl<'a> Messages<'a> {
-    fn frame(&mut self) -> Option<Result<(u8, &'a [u8]), DecodeError>> {
-        (self.reader.remaining() > 0).then(|| {
-            let first = self.reader.u8()?;
-            let len = if first < 0x80 {
-                usize::from(first)
-            } else {
-                usize::from(first & 0x7f) << 8 | usize::from(self.reader.u8()?)
-            };
-            if first >= 0x80 && len < 0x80 {
-                return Err(DecodeError::Field("length"));
-            }
-            let bytes = self.reader.bytes(len)?;
-            let (kind, body) = bytes.split_first().ok_or(DecodeError::Truncated)?;
-            Ok((*kind, body))
-        })
-    }
+    frames: Frames<'a>,
 }
 
 impl<'a> Iterator for Messages<'a> {
     type Item = Result<Message<'a>, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (kind, body) = match self.frame()? {
-            Ok(frame) => frame,
-            Err(error) => {
-                self.reader.take_rest();
-                return Some(Err(error));
-            }
-        };
-        Some(decode(self.from, kind, body))
+        let frame = self.frames.next()?;
+        Some(frame.and_then(|(kind, body)| decode(self.from, kind, body)))
     }
 }
 
@@ -269,14 +295,8 @@ fn flags(reader: &mut Reader<'_>, known: u8) -> Result<u8, DecodeError> {
 
 /// Appends a message with its frame.
 pub fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
-    let len = size(message) - frame_bytes(size(message));
-    if len < 0x80 {
-        writer.u8(len as u8);
-    } else {
-        writer.u16(0x8000 | len as u16);
-    }
+    write_frame(size(message) - frame_bytes(size(message)), kind(message), writer);
     let header = message.header();
-    writer.u8(kind(message));
     if matches!(message, Message::Suspect { .. } | Message::Dead { .. } | Message::User { .. }) {
         writer.u128(header.from.number());
     }
@@ -284,6 +304,16 @@ pub fn encode(message: &Message<'_>, writer: &mut Writer<'_>) {
         writer.u32(header.sequence.0);
     }
     encode_body(message, writer);
+}
+
+/// Appends the length and the kind of a message; the length counts the kind and the body.
+pub(super) fn write_frame(len: usize, kind: u8, writer: &mut Writer<'_>) {
+    if len < 0x80 {
+        writer.u8(len as u8);
+    } else {
+        writer.u16(0x8000 | len as u16);
+    }
+    writer.u8(kind);
 }
 
 fn encode_body(message: &Message<'_>, writer: &mut Writer<'_>) {
@@ -351,11 +381,11 @@ pub fn size(message: &Message<'_>) -> usize {
 }
 
 /// How many bytes the length field of a message of this size takes.
-const fn frame_bytes(size: usize) -> usize {
+pub(super) const fn frame_bytes(size: usize) -> usize {
     if size <= 0x80 { 1 } else { 2 }
 }
 
-const fn kind(message: &Message<'_>) -> u8 {
+pub(super) const fn kind(message: &Message<'_>) -> u8 {
     match message {
         Message::Ping { .. } => PING,
         Message::Ack { .. } => ACK,
@@ -385,8 +415,14 @@ impl Coded {
     /// Encodes a message. A `Coded` is never put into another (SA-52).
     #[must_use]
     pub fn new(message: &Message<'_>) -> Self {
-        let mut bytes = Vec::with_capacity(size(message));
-        encode(message, &mut Writer::new(&mut bytes, usize::MAX));
+        Self::with(Codec::Compact, message)
+    }
+
+    /// Encodes a message with this codec.
+    #[must_use]
+    pub fn with(codec: Codec, message: &Message<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(codec.size(message));
+        codec.encode(message, &mut Writer::new(&mut bytes, usize::MAX));
         Self { bytes: bytes.into() }
     }
 

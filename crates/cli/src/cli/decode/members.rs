@@ -1,13 +1,14 @@
 //! A packet of `members`: its head and every message in it.
 
-use annulus::core::swim::{Contents, Coordinate, Head, Incarnation, Message, State, Tags};
+use annulus::core::swim::{Codec, Contents, Coordinate, Head, Incarnation, Message, State, Tags};
 use annulus::core::wire::DecodeError;
 use annulus::core::{Hex, Id};
 use serde_json::{Map, Value, json};
 
 /// The packet as JSON. A message that cannot be decoded is printed as such; the others are still decoded.
 pub(super) fn packet(bytes: &[u8]) -> Result<Value, DecodeError> {
-    let (head, messages) = Head::read(bytes)?;
+    let compact = Codec::to_compact(bytes);
+    let (head, messages) = Head::read(&compact)?;
     let messages: Vec<Value> = messages
         .map(|message| match message {
             Ok(message) => described(&message),

@@ -6,6 +6,7 @@ mod variation;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use annulus::core::swim::Preset;
 use annulus_sim::scenarios::members::{
@@ -71,6 +72,10 @@ pub(crate) struct Members {
     #[arg(long, value_name = "FROM..TO", default_value = "1000..20000", value_parser = parse_span)]
     awake: (u64, u64),
 
+    /// The length of the partition in seconds (experiments partition and adversary) [default: 600, and none]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
+    cut_for: Option<u64>,
+
     /// Every application broadcasts more than the queue holds
     #[arg(long)]
     flood: bool,
@@ -109,7 +114,7 @@ enum Kind {
     Crash,
     /// All nodes join through one node
     Join,
-    /// A partition separates half of the nodes for ten minutes
+    /// A partition separates half of the nodes for ten minutes, or for --cut-for
     Partition,
     /// All are restarted, at incarnation 0
     Restart,
@@ -138,7 +143,9 @@ impl Members {
         let mut others = conditions.faults.clone();
         others.crashes = 0;
         let disks_fail = conditions.config.disk.failure > 0.0;
-        if self.common.swarm || disks_fail || !others.is_empty() {
+        let is_checked = self.common.swarm || disks_fail || !others.is_empty();
+        self.check_flags(is_checked)?;
+        if is_checked {
             let scenario = MembersScenario {
                 nodes: self.nodes,
                 seconds: self.seconds,
@@ -174,6 +181,7 @@ impl Members {
             stalling: self.stalling,
             stall_millis: self.stall,
             run_millis: self.awake,
+            cut_seconds: self.cut_for.unwrap_or(600),
             flood: self.flood,
             places: if self.places == Where::ById { Places::ById } else { Places::Random },
             far_loss: self.far_loss,
@@ -186,6 +194,23 @@ impl Members {
             Kind::Intruders => self.intruders(json),
             _ => self.one(&measure, json),
         }
+    }
+
+    /// Refuses flags that the run would ignore.
+    fn check_flags(&self, is_checked: bool) -> Result<(), UsageError> {
+        let is_fixed =
+            matches!(self.experiment, Kind::Lifeguard | Kind::Variations | Kind::Adversary | Kind::Intruders);
+        if (is_checked || is_fixed) && self.variation != Variation::default() {
+            let run = if is_checked { "a run with faults" } else { "this experiment" };
+            let text = format!(
+                "{run} has the settings of the preset: leave out --sorter, --codec and the like, or measure a --crash"
+            );
+            return Err(UsageError(text));
+        }
+        if self.cut_for.is_some() && !matches!(self.experiment, Kind::Partition | Kind::Adversary) {
+            return Err(UsageError("--cut-for is for --experiment partition and adversary".into()));
+        }
+        Ok(())
     }
 
     fn one(&self, measure: &Measure, json: bool) -> anyhow::Result<ExitCode> {
@@ -274,6 +299,7 @@ impl Members {
             seconds: self.seconds,
             preset: self.preset,
             config: config.clone(),
+            cut: self.cut_for.map(Duration::from_secs),
             ..Adversaries::new(liars, self.lie)
         };
         let loud = |seed: u64| with(self.liars.unwrap_or(1 + (seed % 5) as u32));

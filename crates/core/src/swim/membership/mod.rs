@@ -24,7 +24,7 @@ use super::probes::Probe;
 use super::records::accusation;
 use super::sequence::Sequence;
 use super::status::{Incarnation, State, Status, refutation};
-use super::wire::{HEAD_BYTES, size};
+use super::wire::HEAD_BYTES;
 use crate::id::Id;
 
 /// Nodes that are sent their own suspicion or death in one period.
@@ -207,7 +207,7 @@ impl Membership {
         let alive = alive.message(&contents);
         // A node that is not known at its source gets at most a few times the bytes that it sent (SA-61).
         let is_known = cx.lower.is_known_at_source(packet);
-        if is_known || packet.affords(HEAD_BYTES + size(&alive)) {
+        if is_known || packet.affords(HEAD_BYTES + cx.lower.packets.bytes_of(&[alive])) {
             cx.answer(packet.addr, is_known, alive);
         }
         let id = cx.lower.env.id();
@@ -310,8 +310,13 @@ impl Membership {
             return;
         }
         let says_so_itself = state == State::Left && packet.sender == id && packet.proved.is_some();
-        if !cx.lower.env.settings().verify || says_so_itself || !known.state.is_live() {
+        let is_sure = !is_verified || says_so_itself;
+        if is_sure || !known.state.is_live() {
             self.end_member(cx, slot, status, header.from);
+            // SA-33c: a goodbye that any node may have forged changes how the member is listed, and nothing else.
+            if is_sure && state == State::Left {
+                cx.lower.history.confirm_leave(slot);
+            }
             return;
         }
         if state == State::Left {
@@ -371,7 +376,7 @@ impl Membership {
         let contents = member.contents().to_owned();
         let held = NodeView { id: node.id, contents: contents.borrow() };
         let alive = Message::Alive { header, node: held, incarnation: told.max(known.incarnation) };
-        if self.notifications_left > 0 && packet.affords(HEAD_BYTES + size(&alive)) {
+        if self.notifications_left > 0 && packet.affords(HEAD_BYTES + cx.lower.packets.bytes_of(&[alive])) {
             self.notifications_left -= 1;
             cx.send_alone(subject_addr(packet, node), alive);
         }
@@ -390,7 +395,8 @@ impl Membership {
             cx.count().notifications_dropped += 1;
             return;
         }
-        if let Some(accusation) = accusation.filter(|said| packet.affords(HEAD_BYTES + size(said))) {
+        let affords = |said: &Message<'_>| packet.affords(HEAD_BYTES + cx.lower.packets.bytes_of(&[*said]));
+        if let Some(accusation) = accusation.filter(affords) {
             self.notifications_left -= 1;
             cx.count().notifications += 1;
             cx.send_alone(subject_addr(packet, node), accusation);

@@ -19,7 +19,8 @@ fn s_126_invalid_options_are_refused_with_a_reason() {
         (set(|s| s.probe_interval = Duration::from_micros(999)), "it must be at least 1ms"),
         (set(|s| s.probe_timeout = s.probe_interval), "below the probe interval (1s)"),
         (set(|s| s.suspicion_mult = 0), "at least 1"),
-        (set(|s| s.region_count = 0), "nobody would be probed"),
+        (set(|s| s.region_count = 0), "region_count is 0"),
+        (set(|s| s.region_probes = 0), "nobody would be probed"),
         (set(|s| s.packet_bytes_max = 100), "between 768 and 32767"),
         (set(|s| s.user_share = Some(91)), "over 90 percent"),
     ];

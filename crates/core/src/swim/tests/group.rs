@@ -172,6 +172,25 @@ fn s_r5_a_crash_is_detected_by_all_and_no_live_node_is_declared_dead() {
     }
 }
 
+/// S-114: a node receives both codecs, so nodes with either are one group.
+#[test]
+fn s_114_nodes_of_both_codecs_are_one_group() {
+    let mut group = Group::new();
+    for n in 1..9 {
+        let preset = Preset::Lan.settings();
+        let codec = if n % 2 == 0 { Codec::Msgpack } else { Codec::Compact };
+        let seeds = if n == 1 { Vec::new() } else { vec![addr(1)] };
+        let settings = Settings { codec, ..preset };
+        group.start(&Config { settings, seeds, ..config(n, Preset::Lan) }, &[]);
+    }
+    group.run(5 * SECOND);
+    assert!(group.everyone_sees(State::Alive));
+    group.nodes.remove(&4);
+    group.run(30 * SECOND);
+    let died = group.died();
+    assert!(died.len() == 7 && died.iter().all(|who| *who == id(4)), "{died:?}");
+}
+
 /// SF-4.
 #[test]
 fn s_r3_a_one_way_link_loss_kills_no_member() {
@@ -195,6 +214,47 @@ fn a_partition_of_ten_minutes_heals_by_itself() {
     group.run(90 * SECOND);
     assert!(group.everyone_sees(State::Alive));
     assert_eq!(group.died(), [], "healing declares no member dead");
+}
+
+/// SA-33c: the dead are probed from their death on, also while they are still in the table.
+#[test]
+fn a_partition_of_any_length_heals_within_seconds() {
+    for preset in [Preset::Lan, Preset::Local] {
+        for (nodes, seconds) in [(12, 14), (12, 25), (12, 60), (2, 14), (2, 40)] {
+            let mut group = Group::of(1..nodes + 1, preset);
+            group.run(5 * SECOND);
+            group.partition(1 + nodes / 2);
+            group.run(seconds * SECOND);
+            assert!(!group.died().is_empty(), "{preset}, {nodes} nodes, {seconds} s");
+            group.cut.clear();
+            group.run(6 * SECOND);
+            assert!(group.everyone_sees(State::Alive), "{preset}, {nodes} nodes, {seconds} s");
+        }
+    }
+}
+
+/// SA-33c: nodes on both sides hear forged goodbyes of all on the other side, and find them again all the same.
+#[test]
+fn goodbyes_that_are_forged_during_a_partition_do_not_make_it_last() {
+    for seconds in [20, 120] {
+        let mut group = Group::of(1..7, Preset::Lan);
+        group.run(5 * SECOND);
+        group.partition(4);
+        group.run(30 * SECOND);
+        for (a, b) in group.cut.clone() {
+            let number = group.nodes[&a].members().member(id(b)).unwrap().incarnation().0;
+            let said = packet(b, &[dead(b, b, number)]);
+            group.act(a, |swim, now, queue| {
+                swim.handle_datagram(now, UDP, addr(b), &said, &mut queue.outbox()).unwrap();
+            });
+        }
+        group.run(3 * SECOND);
+        assert_eq!([group.sees(1, 6), group.sees(6, 1)], [Some(State::Left); 2], "as force-leave does");
+        group.run(seconds * SECOND);
+        group.cut.clear();
+        group.run(10 * SECOND);
+        assert!(group.everyone_sees(State::Alive), "{seconds} s");
+    }
 }
 
 /// SF-7 in go_swim: one Join heals it while the dead are remembered.

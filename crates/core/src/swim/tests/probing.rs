@@ -38,6 +38,36 @@ fn s_69_s_79_a_ping_is_answered_with_an_ack_that_echoes_its_sequence() {
     assert!(acks[0].1.contains("sequence: Sequence(77)"), "{acks:?}");
 }
 
+/// S-71 for direct answers: the number of a probe counts only from its target.
+#[test]
+fn s_69_an_ack_of_another_member_answers_no_probe() {
+    let mut rig = rig(Preset::GoSwim, &[2, 3]);
+    let (target, sequence) = next_ping(&mut rig);
+    let other = 5 - target;
+    say(&mut rig, other, &[ack(other, sequence)]);
+    assert_eq!(rig.machine.counted().acks_unmatched, 1);
+    next_ping(&mut rig);
+    assert_eq!([target, other].map(|n| status(&rig, n).unwrap().1), [State::Suspect, State::Alive]);
+}
+
+/// The same for a ping that was sent as a proxy: the requester learns nothing from another node's Ack.
+#[test]
+fn s_71_a_proxy_reports_only_the_ack_of_its_target() {
+    let mut rig = rig(Preset::GoSwim, &[2, 3, 4]);
+    let about = contents(3);
+    let contents = about.borrow();
+    let asked =
+        Message::IndirectPing { header: header(2, 9), to: id(1), target: id(3), wants_nack: false, contents };
+    say(&mut rig, 2, &[asked]);
+    let ping = sent_kind(&mut rig, "Ping").remove(0).1;
+    let number = ping.split("Sequence(").nth(1).unwrap().split(')').next().unwrap().parse().unwrap();
+    say(&mut rig, 4, &[ack(4, Sequence(number))]);
+    assert_eq!(sent_kind(&mut rig, "IndirectAck"), []);
+    say(&mut rig, 3, &[ack(3, Sequence(number))]);
+    let acks = sent_kind(&mut rig, "IndirectAck");
+    assert!(acks.len() == 1 && acks[0].0 == addr(2) && acks[0].1.contains("Sequence(9)"), "{acks:?}");
+}
+
 #[test]
 fn s_79_an_unknown_prober_is_answered_at_its_source_and_asked_for_its_alive() {
     let mut rig = rig(Preset::GoSwim, &[2]);

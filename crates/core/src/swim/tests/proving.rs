@@ -2,26 +2,6 @@
 
 use super::*;
 
-/// Node 1 among others, with the settings of the preset.
-fn wary(preset: Preset, others: &[u8]) -> Rig<Swim> {
-    let settings = Settings { verify: true, ..quiet(preset) };
-    rig_with(&Config { settings, stored_max: 0, ..config(1, preset) }, others)
-}
-
-/// The number of the last ping that went to an address.
-fn nonce_to(rig: &mut Rig<Swim>, to: SocketAddr) -> Option<Sequence> {
-    let pings = sent_kind(rig, "Ping");
-    let (_, text) = pings.into_iter().rfind(|(at, _)| *at == to)?;
-    let number = text.split("Sequence(").nth(1)?.split(')').next()?;
-    number.parse().ok().map(Sequence)
-}
-
-/// Node `n` answers the last ping to its address with an Ack and this message.
-fn prove(rig: &mut Rig<Swim>, n: u8, from: SocketAddr, word: Message<'_>) {
-    let nonce = nonce_to(rig, from).expect("it is asked");
-    rig.datagram(UDP, from, &packet(n, &[ack(n, nonce), word])).unwrap();
-}
-
 #[test]
 fn s_73_an_invented_member_is_never_listed_before_it_answered() {
     let mut rig = wary(Preset::Lan, &[2, 3]);
@@ -299,6 +279,28 @@ fn s_83_a_join_gets_three_times_its_bytes_until_it_shows_a_cookie() {
         assert_eq!(status(&rig, 250), Some((0, State::Alive)));
         rig.advance(SECOND);
         assert!(sent_kind(&mut rig, "Alive").len() > 150, "the table");
+    }
+}
+
+/// SA-61: an answer of three times the bytes is sent, one of a byte more is not. All answers to a packet count together.
+#[test]
+fn s_23_refutations_to_an_unknown_sender_have_at_most_three_times_its_bytes() {
+    for (meta, said, answers) in [(133, 1, 1), (134, 1, 0), (133, 2, 1), (80, 2, 2)] {
+        let settings = Settings { verify: true, ..quiet(Preset::Lan) };
+        let own = Config { settings, stored_max: 0, meta: vec![7; meta], ..config(1, Preset::Lan) };
+        let mut rig = rig_with(&own, &[2, 3]);
+        let accusations: Vec<_> = (0..said).map(|number| suspect(66, 1, number)).collect();
+        let question = packet(66, &accusations);
+        rig.datagram(UDP, addr(66), &question).unwrap();
+        assert_eq!(rig.machine.incarnation(), Incarnation(said), "it refutes all of them");
+        let to = format!("Send 0:0 to {} ", addr(66));
+        let lines = rig.log.iter().filter_map(|line| line.strip_prefix(&to));
+        let bytes: Vec<usize> = lines.map(|hex| hex.len() / 2).collect();
+        assert_eq!(bytes.len(), answers, "{meta} bytes of metadata, {said} accusations: {bytes:?}");
+        assert!(bytes.iter().sum::<usize>() <= 3 * question.len(), "{bytes:?} for {}", question.len());
+        if (meta, said) == (133, 1) {
+            assert_eq!(bytes, [3 * question.len()], "exactly three times");
+        }
     }
 }
 

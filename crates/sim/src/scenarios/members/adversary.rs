@@ -5,6 +5,7 @@
 //!
 //! - No honest node is dead, left or unknown to another for longer than [`BOUND`].
 //! - No node that does not exist is ever shown, and no table has more than [`RECORDS_MAX`] records per node.
+//! - [`HEAL_BOUND`] after a partition its sides list each other again, also if goodbyes were forged meanwhile.
 //! - A crash is known to all, and when the forgeries have ended, everyone knows everyone as alive.
 
 use core::time::Duration;
@@ -29,6 +30,9 @@ pub const RECORDS_MAX: usize = 2;
 
 /// The longest time in which a node may fail to list a running node.
 pub const BOUND: Duration = Duration::from_secs(3);
+
+/// The longest time after a partition until every node lists all others again.
+pub const HEAL_BOUND: Duration = Duration::from_secs(10);
 
 /// The packets of an adversary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +85,9 @@ pub struct Adversaries {
     pub preset: Preset,
     /// Whether an honest node crashes in the middle of it.
     pub crash: bool,
+    /// How long the hosts with even and with odd numbers are cut off from each other, in the middle of it; no node
+    /// crashes then.
+    pub cut: Option<Duration>,
     /// The packets that they send.
     pub lie: Lie,
     /// The network.
@@ -98,6 +105,7 @@ impl Adversaries {
             seconds: 40,
             preset: Preset::Lan,
             crash: true,
+            cut: None,
             lie,
             config: Config::default(),
         }
@@ -139,7 +147,16 @@ impl Scenario for Adversaries {
             return Err(Violation::new(text));
         }
         let (mut sim, faults_for) = (self.world(seed), Duration::from_secs(self.seconds));
-        let crash_at = self.crash.then_some(faults_for / 3);
+        let crash_at = (self.crash && self.cut.is_none()).then_some(faults_for / 3);
+        if let Some(cut) = self.cut {
+            if cut + HEAL_BOUND > faults_for * 3 / 4 {
+                let text = format!("{faults_for:?} are too short for a partition of {cut:?} in the middle");
+                return Err(Violation::new(text));
+            }
+            let even = (0..self.nodes).step_by(2).map(HostId::new).collect();
+            sim.at(faults_for / 4, Fault::Partition(vec![even]));
+            sim.at(faults_for / 4 + cut, Fault::Heal);
+        }
         if let Some(at) = crash_at {
             let host = HostId::new(0);
             sim.at(at, Fault::Crash { host, power: true, disk: DiskFate::Kept });
@@ -148,7 +165,7 @@ impl Scenario for Adversaries {
         let converge_within = CONVERGE_PERIODS * self.preset.settings().probe_interval;
         let settings = json!({
             "experiment": "adversary", "preset": self.preset, "seconds": self.seconds, "liars": self.liars,
-            "lie": self.lie.name(), "rate": self.rate, "loss": self.config.network.loss,
+            "lie": self.lie.name(), "rate": self.rate, "loss": self.config.network.loss, "cut": self.cut,
         });
         Ok(Setup { sim, checker, faults_for, converge_within, settings })
     }
@@ -161,6 +178,8 @@ pub struct AdversaryChecker {
     /// When host 0 crashes, if it does; it starts again when the forgeries have ended.
     crash_at: Option<Duration>,
     is_calm: bool,
+    /// When a partition begins, and until when its sides may not list each other.
+    excused: Option<(Duration, Duration)>,
     /// Since when one node is no member to another.
     absent: BTreeMap<(HostId, HostId), Duration>,
     absent_max: Duration,
@@ -177,6 +196,10 @@ impl AdversaryChecker {
             nodes: adversaries.nodes as usize,
             crash_at,
             is_calm: false,
+            excused: adversaries.cut.map(|cut| {
+                let begin = Duration::from_secs(adversaries.seconds) / 4;
+                (begin, begin + cut + HEAL_BOUND)
+            }),
             absent: BTreeMap::new(),
             absent_max: Duration::ZERO,
             know: 0,
@@ -209,6 +232,11 @@ impl AdversaryChecker {
     /// The longest absence so far must not be over the bound.
     fn check_absence(&mut self, now: Duration) -> Verdict {
         for ((at, of), since) in &self.absent {
+            let is_cut = at.index() % 2 != of.index() % 2
+                && self.excused.is_some_and(|(begin, end)| begin <= now && now <= end);
+            if is_cut {
+                continue;
+            }
             let absence = now - *since;
             self.absent_max = self.absent_max.max(absence);
             if absence > BOUND {
@@ -234,7 +262,9 @@ impl Observer<Actor> for AdversaryChecker {
             Event::MemberJoined { id, .. } => {
                 let Some(of) = self.honest_of(*id) else { return Ok(()) };
                 if let Some(since) = self.absent.remove(&(host, of)) {
-                    self.absent_max = self.absent_max.max(sim.elapsed() - since);
+                    if self.excused.is_none() {
+                        self.absent_max = self.absent_max.max(sim.elapsed() - since);
+                    }
                 } else if of.index() == 0 {
                     return Err(Violation::new(format!("{host} takes {of} for alive, which crashed")));
                 }

@@ -25,7 +25,7 @@ pub enum Experiment {
     Crash,
     /// All join through one of them at once.
     Join,
-    /// Half of them are cut off for ten minutes.
+    /// Half of them are cut off for a while.
     Partition,
     /// All are restarted within a few seconds, at incarnation 0.
     Restart,
@@ -58,6 +58,8 @@ pub struct Measure {
     pub stall_millis: (u64, u64),
     /// How long they run in between: uniform, in milliseconds.
     pub run_millis: (u64, u64),
+    /// How long half of them are cut off.
+    pub cut_seconds: u64,
     /// Whether every node broadcasts more than fits (the user queue stays full).
     pub flood: bool,
     /// Where nodes are, in models of latency with places.
@@ -215,7 +217,7 @@ impl Measure {
             Experiment::Partition => {
                 let half = (0..self.nodes / 2).map(HostId::new).collect();
                 sim.fault(Fault::Partition(vec![half]));
-                sim.run_for(Duration::from_secs(600), &mut world.watch)?;
+                sim.run_for(Duration::from_secs(self.cut_seconds), &mut world.watch)?;
                 sim.fault(Fault::Heal);
                 world.watch.forget_counts();
             }

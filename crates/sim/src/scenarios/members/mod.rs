@@ -26,7 +26,7 @@ use annulus_core::swim::{self, Incarnation, Node, Preset, Swim};
 use annulus_core::{Id, RequestId, Rng};
 use serde_json::json;
 
-pub use adversary::{Adversaries, AdversaryChecker, BOUND, Lie, RECORDS_MAX};
+pub use adversary::{Adversaries, AdversaryChecker, BOUND, HEAL_BOUND, Lie, RECORDS_MAX};
 pub use forger::Actor;
 pub use intruders::{ANSWER_FACTOR, Intruders, IntrudersChecker};
 pub use measure::{Experiment, Measure, Measured};

@@ -153,7 +153,8 @@ impl Probes {
 
     fn see(&mut self, now: Duration, datagram: &Datagram<'_>) {
         let Some(of) = self.last.get_mut(datagram.host.index()) else { return };
-        let Ok((_, messages)) = swim::Head::read(datagram.bytes) else { return };
+        let compact = swim::Codec::to_compact(datagram.bytes);
+        let Ok((_, messages)) = swim::Head::read(&compact) else { return };
         let ping = messages.flatten().find_map(|message| match message {
             swim::Message::Ping { to, .. } => Some(to),
             _ => None,

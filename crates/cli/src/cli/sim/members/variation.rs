@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use annulus::core::swim::{NodeSorter, Preset, Scale, Settings};
+use annulus::core::swim::{Codec, NodeSorter, Preset, Scale, Settings};
 use annulus_sim::scenarios::members::Summary;
 
 use super::plot::{Bars, Panel};
 use crate::cli::UsageError;
 
 /// The modified SWIM of go-swim: which nodes are probed, and how often.
-#[derive(Clone, Copy, Default, clap::Args)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::Args)]
 pub(super) struct Variation {
     /// The selection list of the nodes to probe: shuffle, bucket or priority
     #[arg(long, value_enum)]
@@ -35,6 +35,10 @@ pub(super) struct Variation {
     #[arg(long, value_name = "N")]
     neighbor_probes: Option<usize>,
 
+    /// The form of the messages: compact or msgpack
+    #[arg(long)]
+    codec: Option<Codec>,
+
     /// The growth of the suspicion timeout with the group: digits or smooth
     #[arg(long, value_enum)]
     suspicion_scale: Option<Growth>,
@@ -45,7 +49,7 @@ pub(super) struct Variation {
 }
 
 /// The growth of the suspicion timeout with the group.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Growth {
     /// With the number of decimal digits
     Digits,
@@ -54,7 +58,7 @@ enum Growth {
 }
 
 /// A selection list of the document.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Choice {
     /// All others, one after the other in random order
     Shuffle,
@@ -87,6 +91,7 @@ impl Variation {
         settings.region_probes = self.region_probes.unwrap_or(settings.region_probes);
         settings.neighbor_count = self.neighbor_count.unwrap_or(neighbors.0);
         settings.neighbor_probes = self.neighbor_probes.unwrap_or(neighbors.1);
+        settings.codec = self.codec.unwrap_or(settings.codec);
         settings.sorter = self.sorter.unwrap_or(settings.sorter);
         settings.check().map_err(|error| UsageError(error.to_string()))?;
         if settings.neighbor_count >= nodes as usize {
