@@ -171,7 +171,7 @@ fn answer_probes(own: Contact) {
         let mut bytes = [0; 256];
         while let Ok((length, from)) = udp.recv_from(&mut bytes) {
             if let Ok(Message::Ping { ring, nonce, .. }) = decode(&bytes[..length]) {
-                let pong = Message::Pong { ring, nonce, from: own, leaf_set_version: 0 };
+                let pong = Message::Pong { ring, nonce, from: own, leaf_set_digest: 0 };
                 let mut answer = Vec::new();
                 encode(&pong, &mut Writer::new(&mut answer, 256));
                 // The node that asked may be gone.

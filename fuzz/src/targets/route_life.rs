@@ -77,7 +77,7 @@ impl Life {
         match message {
             Message::Hello { ring, .. } => vec![Message::Hello { ring, from }],
             Message::Ping { ring, nonce, .. } => {
-                vec![Message::Pong { ring, nonce, from, leaf_set_version: 3 }]
+                vec![Message::Pong { ring, nonce, from, leaf_set_digest: 3 }]
             }
             Message::Route { transmission, envelope, .. } => {
                 let ack = Message::Ack { transmissions: vec![transmission], delivered: vec![] };

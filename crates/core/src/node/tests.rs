@@ -250,6 +250,16 @@ fn measurements_and_suspicions_of_members_reach_route() {
     assert!(commands.contains(&PartCommand::Token(unreachable)), "TU-40: {commands:?}");
 }
 
+/// A node dropped every reply that such a command caused. The sender of a message that ended because `members` reported its
+/// owner as failed never got an answer.
+#[test]
+fn a_command_of_the_glue_may_cause_the_reply_to_a_request_of_the_application() {
+    let mut asked = companion::Asked::default();
+    let unknown = Reply::Route(pastry::Reply::Outcome(pastry::Outcome::Unknown));
+    assert_eq!(asked.reply(RequestId(7), unknown.clone()), Some(unknown));
+    assert_eq!(asked.reply(companion::GLUE, Reply::Route(pastry::Reply::Done)), None, "its own is dropped");
+}
+
 #[test]
 fn a_node_with_members_alone_has_no_glue() {
     let config = swim::Config { bind: addr(1, 7946), ..swim::Config::new(Id::new(1), swim::Preset::Lan) };

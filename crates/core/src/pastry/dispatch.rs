@@ -95,8 +95,8 @@ impl Pastry {
                     self.join.announce_again(cx, from.id);
                 }
             }
-            Message::Pong { nonce, from, leaf_set_version, .. } => {
-                cx.on_pong(nonce, true, from, leaf_set_version);
+            Message::Pong { nonce, from, leaf_set_digest, .. } => {
+                cx.on_pong(nonce, true, from, leaf_set_digest);
             }
             Message::Route { transmission, envelope } => {
                 self.delivery.on_route(cx, from, transmission, envelope);

@@ -16,8 +16,8 @@ pub(super) enum Effect {
     StillAway(Id),
     /// A node has not answered for so long that its entries are removed.
     Dead(Contact),
-    /// A node answered a probe; it has this version of its leaf set.
-    ProbeAnswered { contact: Contact, leaf_set_version: u32 },
+    /// A node answered a probe; its leaf set has this digest.
+    ProbeAnswered { contact: Contact, leaf_set_digest: u32 },
     /// The join is complete.
     Activated,
     /// A leaf does not know this node any more.

@@ -226,7 +226,7 @@ impl Cx<'_, '_> {
         nonce: u64,
         over_stream: bool,
         from: Contact,
-        leaf_set_version: u32,
+        leaf_set_digest: u32,
     ) -> bool {
         if !over_stream && self.lower.prober.is_half_answered(nonce, self.now.mono) {
             self.count().probes_answered += 1;
@@ -245,14 +245,14 @@ impl Cx<'_, '_> {
         }
         self.insert(contact, Some(answer.rtt));
         self.clear_suspicion(contact.id);
-        self.effect(Effect::ProbeAnswered { contact, leaf_set_version });
+        self.effect(Effect::ProbeAnswered { contact, leaf_set_digest });
         true
     }
 
     /// The answer to a probe.
     pub(super) fn pong(&self, nonce: u64) -> Message {
-        let leaf_set_version = self.tables().versions().leaf_set;
-        Message::Pong { ring: self.lower.env.ring(), nonce, from: self.own(), leaf_set_version }
+        let leaf_set_digest = self.tables().leaf_set().digest();
+        Message::Pong { ring: self.lower.env.ring(), nonce, from: self.own(), leaf_set_digest }
     }
 
     /// Notes a round-trip time of a node that others measured: its entries may change.

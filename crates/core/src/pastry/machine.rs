@@ -249,9 +249,9 @@ impl Pastry {
                 Effect::Away(id) => self.delivery.on_unreachable(cx, id),
                 Effect::StillAway(id) => self.repair.on_still_away(cx, id),
                 Effect::Dead(contact) => self.on_dead(now, contact, out),
-                Effect::ProbeAnswered { contact, leaf_set_version } => {
+                Effect::ProbeAnswered { contact, leaf_set_digest } => {
                     self.join.on_probe_answered(cx, contact);
-                    self.repair.on_probe_answered(cx, contact.id, leaf_set_version);
+                    self.repair.on_probe_answered(cx, contact.id, leaf_set_digest);
                 }
                 Effect::Activated => {
                     self.repair.start(cx);
@@ -369,8 +369,8 @@ impl Machine for Pastry {
                 let pong = cx.pong(nonce);
                 cx.lower.transport.send_datagram(from, &pong, cx.out);
             }
-            Message::Pong { ring, nonce, from, leaf_set_version } if ring == ours => {
-                if !cx.on_pong(nonce, false, from, leaf_set_version) {
+            Message::Pong { ring, nonce, from, leaf_set_digest } if ring == ours => {
+                if !cx.on_pong(nonce, false, from, leaf_set_digest) {
                     return Err(Refusal::Reject("a pong that answers no probe under way"));
                 }
             }

@@ -68,8 +68,8 @@ pub enum Message {
         nonce: u64,
         /// The probed node.
         from: Contact,
-        /// The version of its leaf set. A prober that saw another version requests the leaf set.
-        leaf_set_version: u32,
+        /// The digest of its leaf set. A nearest leaf that expects another one requests the leaf set (PA-34b).
+        leaf_set_digest: u32,
     },
     /// A message to a key. The receiver acknowledges it, then delivers or forwards it.
     Route {

@@ -53,12 +53,12 @@ pub fn encode(message: &Message, w: &mut Writer<'_>) {
             w.u64(*nonce);
             put_contact(w, from);
         }
-        Message::Pong { ring, nonce, from, leaf_set_version } => {
+        Message::Pong { ring, nonce, from, leaf_set_digest } => {
             w.u8(kind::PONG);
             w.u64(ring.0);
             w.u64(*nonce);
             put_contact(w, from);
-            w.u32(*leaf_set_version);
+            w.u32(*leaf_set_digest);
         }
         Message::Route { transmission, envelope } => put_route(w, *transmission, envelope),
         Message::Ack { transmissions, delivered } => {
@@ -276,7 +276,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
             ring: RingTag(r.u64()?),
             nonce: r.u64()?,
             from: contact(r)?,
-            leaf_set_version: r.u32()?,
+            leaf_set_digest: r.u32()?,
         },
         kind::ROUTE => Message::Route { transmission: r.u64()?, envelope: envelope(r)? },
         kind::ACK => Message::Ack {

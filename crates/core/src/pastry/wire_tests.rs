@@ -136,8 +136,8 @@ fn any_message() -> impl Strategy<Value = Message> {
             nonce,
             from
         }),
-        (any::<(u64, u64, u32)>(), any_contact()).prop_map(|((ring, nonce, leaf_set_version), from)| {
-            Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_version }
+        (any::<(u64, u64, u32)>(), any_contact()).prop_map(|((ring, nonce, leaf_set_digest), from)| {
+            Message::Pong { ring: RingTag(ring), nonce, from, leaf_set_digest }
         }),
         (any::<u64>(), any_envelope())
             .prop_map(|(transmission, envelope)| Message::Route { transmission, envelope }),

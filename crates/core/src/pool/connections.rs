@@ -13,9 +13,9 @@ use crate::time::Instant;
 pub(super) struct Connections<L> {
     /// In the order of their numbers, for binary search.
     list: Vec<Connection<L>>,
-    /// Usable connections, sorted by the address of their peer, the best first. Rebuilt after a change, so that sending
-    /// need not check every connection.
-    usable: Option<Vec<(Place, Rank, StreamId)>>,
+    /// Usable connections, sorted by the address of their peer, the best first. So sending need not check every
+    /// connection. A change of a connection renews the entries of its peer.
+    usable: Vec<(Place, Rank, StreamId)>,
     queued_bytes: usize,
     unfinished_bytes: usize,
     unresponsive: usize,
@@ -41,15 +41,16 @@ impl<L: Eq> Eq for Connections<L> {}
 impl<L> Connections<L> {
     pub(super) fn new(keeps: bool) -> Self {
         let (queued_bytes, unfinished_bytes, unresponsive) = (0, 0, 0);
-        Self { list: Vec::new(), usable: None, queued_bytes, unfinished_bytes, unresponsive, keeps }
+        Self { list: Vec::new(), usable: Vec::new(), queued_bytes, unfinished_bytes, unresponsive, keeps }
     }
 
     pub(super) fn insert(&mut self, mut connection: Connection<L>) {
         connection.keep(self.keeps);
         let at = self.index(connection.stream()).unwrap_or_else(|at| at);
         self.queued_bytes += connection.queued_bytes();
+        let peer = connection.peer();
         self.list.insert(at, connection);
-        self.usable = None;
+        self.renew(peer);
     }
 
     pub(super) fn remove(&mut self, stream: StreamId) -> Option<Connection<L>> {
@@ -57,7 +58,7 @@ impl<L> Connections<L> {
         self.queued_bytes -= connection.queued_bytes();
         self.unfinished_bytes -= connection.unfinished_bytes();
         self.unresponsive -= usize::from(connection.health().is_unresponsive());
-        self.usable = None;
+        self.renew(connection.peer());
         Some(connection)
     }
 
@@ -78,8 +79,9 @@ impl<L> Connections<L> {
         self.unfinished_bytes += connection.unfinished_bytes();
         let after = look(connection);
         if before != after {
-            self.usable = None;
+            let peer = connection.peer();
             self.unresponsive = self.unresponsive - usize::from(before.2) + usize::from(after.2);
+            self.renew(peer);
         }
         Some(result)
     }
@@ -112,18 +114,10 @@ impl<L> Connections<L> {
     }
 
     /// The best connection to an address, now or once it is established.
-    pub(super) fn usable(&mut self, to: SocketAddr) -> Option<StreamId> {
-        let list = &self.list;
-        let usable = self.usable.get_or_insert_with(|| {
-            let usable = list.iter().filter(|at| at.is_usable());
-            let mut usable: Vec<_> =
-                usable.filter_map(|at| Some((place(at.peer()?), rank(at), at.stream()))).collect();
-            usable.sort_unstable();
-            usable
-        });
+    pub(super) fn usable(&self, to: SocketAddr) -> Option<StreamId> {
         let to = place(to);
-        let at = usable.partition_point(|(place, ..)| *place < to);
-        usable.get(at).filter(|(place, ..)| *place == to).map(|(.., stream)| *stream)
+        let at = self.usable.partition_point(|(place, ..)| *place < to);
+        self.usable.get(at).filter(|(place, ..)| *place == to).map(|(.., stream)| *stream)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -142,6 +136,22 @@ impl<L> Connections<L> {
 
     pub(super) fn has_unresponsive(&self) -> bool {
         self.unresponsive > 0
+    }
+
+    /// Renews the entries of the usable connections to a peer.
+    fn renew(&mut self, peer: Option<SocketAddr>) {
+        let Some(peer) = peer else { return };
+        let to = place(peer);
+        let first = self.usable.partition_point(|(place, ..)| *place < to);
+        let count = self.usable[first..].iter().take_while(|(place, ..)| *place == to).count();
+        self.usable.drain(first..first + count);
+        let mut count = 0;
+        for connection in self.list.iter().filter(|at| at.peer() == Some(peer) && at.is_usable()) {
+            let entry = (to, rank(connection), connection.stream());
+            let at = self.usable[first..first + count].partition_point(|other| *other < entry);
+            self.usable.insert(first + at, entry);
+            count += 1;
+        }
     }
 
     fn index(&self, stream: StreamId) -> Result<usize, usize> {

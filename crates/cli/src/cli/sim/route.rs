@@ -272,8 +272,10 @@ fn tell(report: &RouteReport, out: &mut impl Write) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "  messages  {:.1} for a join, {:.3} per node and second at rest",
-        report.join_messages_mean, report.control_messages_per_node_per_second
+        "  messages  {:.1} for a join, {:.1} with periodic probes; {:.3} per node and second at rest",
+        report.join_messages_mean,
+        report.join_messages_with_periodic_mean,
+        report.control_messages_per_node_per_second
     )?;
     writeln!(out, "  trace hash  {}", report.trace_hash)?;
     Ok(())

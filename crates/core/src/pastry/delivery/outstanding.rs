@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 /// The longest time between two attempts (PD-9).
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// The least time between two attempts after several were lost in a row.
+/// The least time between two attempts after several were lost in a row. It doubles with each further loss.
 const RETRY_LEAST: Duration = Duration::from_millis(100);
 /// How many earlier receivers of one message are remembered.
 const EARLIER_MAX: usize = 16;
@@ -95,9 +95,13 @@ impl Outstanding {
         self.envelope.clone()
     }
 
-    /// Whether the next attempt begins at once: at most two attempts were lost.
-    fn retries_at_once(&self) -> bool {
-        self.lost <= 2
+    /// The time until the next attempt. The first two follow at once, over other paths. A report says that an attempt was lost,
+    /// so the time does not depend on how long reports take.
+    fn pause_after_loss(&self) -> Duration {
+        match self.lost {
+            0..=2 => Duration::ZERO,
+            lost => RETRY_LEAST.saturating_mul(1 << (lost - 3).min(8)).min(RETRY_MAX),
+        }
     }
 }
 
@@ -227,7 +231,7 @@ impl OutstandingTable {
                     self.look_by(deadline);
                     return true;
                 }
-                if at.retries_at_once() { Duration::ZERO } else { at.backoff.max(RETRY_LEAST) }
+                at.pause_after_loss()
             }
             Ended::Failed(why) => {
                 at.failure = why;

@@ -104,21 +104,27 @@ impl Repair {
             check_own_entry(cx, from.id, &tables.leaf_set);
         }
         self.request_ended(cx, request.why);
-        let checked = (request.why == Why::LeafCheck).then(|| is_complete(cx, &tables.leaf_set));
+        let checked = (request.why == Why::LeafCheck)
+            .then(|| is_complete(cx, &tables.leaf_set).then(|| digest(cx, from.id, &tables.leaf_set)));
         if let Some(peer) = cx.lower.tables.peer_mut(from.id) {
             peer.versions = Some(versions);
-            if let Some(is_complete) = checked {
-                peer.leaf_set_checked = is_complete.then_some(versions.leaf_set);
+            if let Some(checked) = checked {
+                peer.leaf_set_checked = checked;
             }
         }
     }
 
-    /// Handles an answered probe. If the node is a nearest leaf and its leaf set has changed, this node requests the
-    /// leaf set.
-    pub(super) fn on_probe_answered(&mut self, cx: &mut Cx<'_, '_>, id: Id, leaf_set_version: u32) {
+    /// Handles an answered probe. If the node is a nearest leaf, and its leaf set is neither as this node expects it nor was
+    /// checked, this node requests the leaf set (PA-34b).
+    pub(super) fn on_probe_answered(&mut self, cx: &mut Cx<'_, '_>, id: Id, leaf_set_digest: u32) {
         let checked = cx.tables().peer(id).and_then(|peer| peer.leaf_set_checked);
-        let is_nearest = SIDES.iter().any(|&side| cx.tables().leaf_set().nearest(side) == Some(id));
-        if is_nearest && checked != Some(leaf_set_version) && self.leaf_due.is_some() {
+        let leaf_set = cx.tables().leaf_set();
+        let is_nearest = SIDES.iter().any(|&side| leaf_set.nearest(side) == Some(id));
+        if is_nearest
+            && checked != Some(leaf_set_digest)
+            && self.leaf_due.is_some()
+            && leaf_set.seen_from(id).digest() != leaf_set_digest
+        {
             self.request(cx, id, Why::LeafCheck, Wanted { leaf_set: true, ..Wanted::default() });
         }
     }
@@ -280,13 +286,22 @@ fn unwatched(cx: &Cx<'_, '_>, which: impl Fn(&LeafSet, Id) -> bool) -> Vec<Id> {
 /// Announces this node to a leaf whose leaf set should have it but does not.
 fn check_own_entry(cx: &mut Cx<'_, '_>, leaf: Id, theirs: &[Contact]) {
     let own = cx.own().id;
-    let mut seen = LeafSet::new(leaf, cx.config().side_max());
-    for contact in theirs {
-        seen.insert(contact.id);
-    }
+    let seen = leaf_set_of(cx, leaf, theirs);
     if !seen.contains(own) && seen.would_take(own) && cx.tables().leaf_set().contains(leaf) {
         cx.effect(Effect::ForgottenBy(leaf));
     }
+}
+
+fn leaf_set_of(cx: &Cx<'_, '_>, node: Id, theirs: &[Contact]) -> LeafSet {
+    let mut leaf_set = LeafSet::new(node, cx.config().side_max());
+    for contact in theirs {
+        leaf_set.insert(contact.id);
+    }
+    leaf_set
+}
+
+fn digest(cx: &Cx<'_, '_>, node: Id, theirs: &[Contact]) -> u32 {
+    leaf_set_of(cx, node, theirs).digest()
 }
 
 /// Whether this node has every node of a leaf's leaf set that it should have. Some are not probed at once, or do not

@@ -6,6 +6,9 @@
 use crate::id::Id;
 use crate::ring::Side;
 
+/// An odd number with many bits set, which spreads the bits of an id.
+const DIGEST_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// The nearest nodes in each direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafSet {
@@ -140,6 +143,33 @@ impl LeafSet {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
+    }
+
+    /// A number that names the nearest nodes of both sides, all but the furthest. The next node on the ring has all of these
+    /// in its own leaf set, so it can compute the same number (PA-34b).
+    #[must_use]
+    pub fn digest(&self) -> u32 {
+        let depth = self.side_max.saturating_sub(1).max(1);
+        let mut hash: u64 = 0;
+        for nodes in [&self.clockwise, &self.counter_clockwise] {
+            // The sides are apart: a node that is missing on one is not made up for by the other.
+            hash = hash.rotate_left(7) ^ 1;
+            for id in nodes.iter().take(depth).map(|id| id.number()) {
+                hash = (hash ^ (id >> 64) as u64).wrapping_mul(DIGEST_FACTOR).rotate_left(29) ^ id as u64;
+            }
+        }
+        (hash.wrapping_mul(DIGEST_FACTOR) >> 32) as u32
+    }
+
+    /// The leaf set that another node has, as far as this one knows.
+    #[must_use]
+    pub fn seen_from(&self, node: Id) -> Self {
+        let mut seen = Self::new(node, self.side_max);
+        seen.insert(self.own);
+        self.members().for_each(|id| {
+            seen.insert(id);
+        });
+        seen
     }
 
     /// The sides of a small ring meet, since every node is on both; also in a ring too small to fill them.

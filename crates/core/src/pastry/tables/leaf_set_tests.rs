@@ -112,4 +112,32 @@ proptest! {
             prop_assert_eq!(leaf_set.closest(key), key.closest(all).unwrap());
         }
     }
+
+    #[test]
+    fn pa_34b_the_next_node_on_the_ring_computes_the_same_digest(
+        ids in proptest::collection::btree_set(any::<u128>(), 3..40),
+        side_max in 2usize..9,
+        at in 0usize..40,
+        missing in 0usize..40,
+    ) {
+        let ids: Vec<u128> = ids.into_iter().collect();
+        let (own, next) = (ids[at % ids.len()], ids[(at + 1) % ids.len()]);
+        let leaf_set_of = |own: u128, ids: &[u128]| {
+            filled(own, side_max, &ids.iter().copied().filter(|number| *number != own).collect::<Vec<_>>())
+        };
+        let theirs = leaf_set_of(next, &ids);
+        prop_assert_eq!(leaf_set_of(own, &ids).seen_from(id(next)).digest(), theirs.digest());
+        // A node that only one of the two knows makes a difference.
+        let missing = ids[missing % ids.len()];
+        let fewer: Vec<u128> = ids.iter().copied().filter(|number| *number != missing).collect();
+        let near = SIDES_OF_TEST.into_iter().any(|side| {
+            theirs.side(side).iter().take(side_max - 1).any(|node| *node == id(missing))
+        });
+        if near && missing != own && missing != next {
+            prop_assert_ne!(leaf_set_of(own, &fewer).seen_from(id(next)).digest(), theirs.digest());
+            prop_assert_ne!(leaf_set_of(own, &ids).seen_from(id(next)).digest(), leaf_set_of(next, &fewer).digest());
+        }
+    }
 }
+
+const SIDES_OF_TEST: [Side; 2] = [Side::Clockwise, Side::CounterClockwise];

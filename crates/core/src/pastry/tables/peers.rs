@@ -14,7 +14,7 @@ pub(in crate::pastry) struct Peer {
     pub(in crate::pastry) rtt: Rtt,
     /// Its tables as they were last seen; `None` of a node that never sent any (PA-25).
     pub(in crate::pastry) versions: Option<Versions>,
-    /// The version of its leaf set that had no node missing in ours.
+    /// The digest of its leaf set that had no node missing in ours.
     pub(in crate::pastry) leaf_set_checked: Option<u32>,
     /// Whether it knows this node: it welcomed an announcement, or announced itself.
     pub(in crate::pastry) knows_us: bool,

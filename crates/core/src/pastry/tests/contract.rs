@@ -101,7 +101,7 @@ impl Subject for Routing {
 
     fn datagrams(&self) -> Vec<(SocketId, SocketAddr, Vec<u8>)> {
         let ping = Message::Ping { ring: ring(), nonce: 5, from: contact(5) };
-        let pong = Message::Pong { ring: ring(), nonce: 5, from: contact(5), leaf_set_version: 1 };
+        let pong = Message::Pong { ring: ring(), nonce: 5, from: contact(5), leaf_set_digest: 1 };
         [ping, pong].map(|message| (UDP, addr(5), bytes(&message))).to_vec()
     }
 

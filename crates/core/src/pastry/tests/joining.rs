@@ -89,7 +89,7 @@ impl Joiner {
         for message in said {
             let Message::Ping { ring, nonce, .. } = message else { continue };
             for from in alive {
-                let pong = Message::Pong { ring: *ring, nonce: *nonce, from: *from, leaf_set_version: 0 };
+                let pong = Message::Pong { ring: *ring, nonce: *nonce, from: *from, leaf_set_digest: 0 };
                 let asked = self.rig.machine.lower.prober.is_probing(*nonce, from);
                 if asked {
                     self.datagram(from.addr, &pong);

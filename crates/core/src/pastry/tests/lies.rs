@@ -53,7 +53,7 @@ fn a_pong_that_claims_another_address_gives_it_no_entry() {
     let nonce = nonce.expect("the candidate is probed");
     // It answers, and claims the address of another node.
     let from = Contact { addr: addr(60), ..candidate };
-    let pong = Message::Pong { ring: RingTag::new("annulus"), nonce, from, leaf_set_version: 0 };
+    let pong = Message::Pong { ring: RingTag::new("annulus"), nonce, from, leaf_set_digest: 0 };
     host.datagram(candidate.addr, &pong);
     assert_eq!(host.rig.machine.contact(candidate.id), Some(candidate), "it is where it answered");
 }
@@ -177,7 +177,7 @@ fn pd_10_a_message_sent_once_is_retried_if_the_next_hop_certainly_did_not_take_i
         _ => None,
     });
     let (ring, nonce) = probe.expect("the node is probed first");
-    host.hear(honest, &[Message::Pong { ring, nonce, from: honest, leaf_set_version: 0 }]);
+    host.hear(honest, &[Message::Pong { ring, nonce, from: honest, leaf_set_digest: 0 }]);
     let (again, same) = last_transmission(&mut host);
     assert!(again != transmission && same == id);
 }

@@ -103,6 +103,10 @@ pub struct RouteReport {
     /// Messages of the protocol sent for one join, all nodes together. Probes that are due by time, and their answers, are
     /// not counted: the more joins, the longer they take.
     pub join_messages_mean: f64,
+    /// The same with those probes.
+    pub join_messages_with_periodic_mean: f64,
+    /// How long the joins took.
+    pub join_seconds: f64,
     /// Messages of the protocol that a node sends at rest.
     pub control_messages_per_node_per_second: f64,
     /// Right after nodes failed.
@@ -129,7 +133,8 @@ impl RouteExperiment {
             world.join_one()?;
         }
         world.sim.run_for(Duration::from_secs(20), &mut world.watch)?;
-        let join_messages = world.messages() - 2 * world.periodic_probes();
+        let (all_messages, join_seconds) = (world.messages(), world.sim.elapsed().as_secs_f64());
+        let join_messages = all_messages - 2 * world.periodic_probes();
         let quiet = world.phase(self.lookups)?;
         let before = world.messages();
         world.sim.run_for(REST, &mut world.watch)?;
@@ -147,6 +152,8 @@ impl RouteExperiment {
             nodes: self.nodes,
             quiet,
             join_messages_mean: join_messages as f64 / f64::from(self.nodes),
+            join_messages_with_periodic_mean: all_messages as f64 / f64::from(self.nodes),
+            join_seconds,
             control_messages_per_node_per_second: at_rest,
             during,
             after,

@@ -55,7 +55,7 @@ const AFTERWARDS: Duration = Duration::from_secs(12);
 
 /// After a partition every pair exchanges messages again; after other faults every node reaches the one that was cut off.
 const FLOW: Promise =
-    Promise { name: "flow", prompt: Duration::from_secs(4), at_last: Duration::from_secs(10) };
+    Promise { name: "flow", prompt: Duration::from_secs(2), at_last: Duration::from_secs(10) };
 /// A message to the keys of an owner that is gone is delivered, by the next closest node.
 const FAILOVER: Promise =
     Promise { name: "failover", prompt: Duration::from_secs(1), at_last: Duration::from_secs(3) };
