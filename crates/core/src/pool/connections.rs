@@ -145,12 +145,11 @@ impl<L> Connections<L> {
         let first = self.usable.partition_point(|(place, ..)| *place < to);
         let count = self.usable[first..].iter().take_while(|(place, ..)| *place == to).count();
         self.usable.drain(first..first + count);
-        let mut count = 0;
-        for connection in self.list.iter().filter(|at| at.peer() == Some(peer) && at.is_usable()) {
+        let usable = self.list.iter().filter(|at| at.peer() == Some(peer) && at.is_usable());
+        for (count, connection) in usable.enumerate() {
             let entry = (to, rank(connection), connection.stream());
             let at = self.usable[first..first + count].partition_point(|other| *other < entry);
             self.usable.insert(first + at, entry);
-            count += 1;
         }
     }
 
