@@ -100,7 +100,7 @@ impl Subject for Life {
         Some(packet)
     }
 
-    fn told(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         match event {
             Event::MemberJoined { id, incarnation, .. }
             | Event::MemberUpdated { id, incarnation, .. }

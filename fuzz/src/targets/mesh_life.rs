@@ -155,7 +155,7 @@ impl Subject for Life {
         }
     }
 
-    fn told(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         if let Event::MessageForwarded { to, from, .. } = event {
             assert!(
                 from.is_none_or(|from| !to.contains(&from)),

@@ -68,7 +68,7 @@ fn check_ping(machine: &Ping) {
 struct Ended(BTreeSet<u64>);
 
 impl Ended {
-    fn told(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         if let Event::PingAnswered { sequence, .. } | Event::PingMissed { sequence, .. } = event {
             assert!(self.0.insert(*sequence), "a ping ended twice: {event:?}");
         }
@@ -94,8 +94,8 @@ impl Subject for Alone {
         pong_to(bytes)
     }
 
-    fn told(&mut self, event: &Event) {
-        self.0.told(event);
+    fn on_event(&mut self, event: &Event) {
+        self.0.on_event(event);
     }
 
     fn check(&self, machine: &Ping) {
@@ -131,10 +131,10 @@ impl Subject for TwoInOne {
         pong_to(bytes)
     }
 
-    fn told(&mut self, event: &<Node as Machine>::Event) {
+    fn on_event(&mut self, event: &<Node as Machine>::Event) {
         let PartEvent::Ping(inner) = &event.event else { panic!("both parts are pings") };
         let part = SERVICES.iter().position(|service| *service == event.service);
-        self.0[part.expect("an event carries the tag of a part")].told(inner);
+        self.0[part.expect("an event carries the tag of a part")].on_event(inner);
     }
 
     fn check(&self, machine: &Node) {

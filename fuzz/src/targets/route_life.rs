@@ -163,7 +163,7 @@ impl Subject for Life {
         (!said.is_empty()).then(|| said.concat())
     }
 
-    fn told(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         if let Event::Delivered { id, .. } = event {
             self.delivered.insert(*id);
         }

@@ -109,7 +109,7 @@ impl Subject for Life {
         }
     }
 
-    fn told(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         self.passed |= matches!(event, Event::TokenPassed { .. });
     }
 

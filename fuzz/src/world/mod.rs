@@ -39,7 +39,7 @@ pub(crate) trait Subject {
     fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>>;
 
     /// Checks an event.
-    fn told(&mut self, event: &<Self::M as Machine>::Event);
+    fn on_event(&mut self, event: &<Self::M as Machine>::Event);
 
     /// Checks the state.
     fn check(&self, machine: &Self::M);
@@ -314,7 +314,7 @@ impl<S: Subject> World<S> {
             match action {
                 Action::Send { socket, to, bytes } => self.sent = Some((socket, to, bytes.to_vec())),
                 Action::Store { op, request } => self.answers.push((op, self.disk.perform(request))),
-                Action::Event(event) => self.subject.told(&event),
+                Action::Event(event) => self.subject.on_event(&event),
                 Action::Reply(request, reply) => {
                     assert!(self.unanswered.remove(&request), "a second reply to {request:?}: {reply:?}");
                 }
