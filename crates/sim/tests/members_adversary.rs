@@ -80,6 +80,12 @@ fn liars_change_nothing_where_datagrams_are_lost() {
     }
 }
 
+/// Seeds that once failed. 1019: a node that crashed and lost a number that forgers had driven up was suspected for ever.
+#[test]
+fn seeds_that_once_failed_pass() {
+    ok(&Adversaries::new(5, Lie::Any), 1019);
+}
+
 /// SA-33c: goodbyes that are forged while the group is cut in two do not keep its sides apart.
 #[test]
 fn goodbyes_forged_during_a_partition_do_not_make_it_last() {

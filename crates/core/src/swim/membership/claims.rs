@@ -39,6 +39,11 @@ impl Membership {
         if proof.is_some() && incarnation >= member.incarnation() {
             cx.lower.verifier.end_leave(slot);
         }
+        if proof.is_some_and(|addr| is_lost_number(cx, slot, addr, incarnation)) {
+            self.forget_lost(cx, slot);
+            return self.on_newcomer(cx, packet, proof, message, node, status);
+        }
+        let member = cx.lower.members.get(slot);
         if !member.is_news(status, Some(node.contents)) {
             self.refute(cx, packet, slot, node, incarnation);
             return false;
@@ -199,6 +204,14 @@ fn verify_claim(cx: &mut Cx<'_, '_>, packet: &Packet, message: Message<'_>, node
     if !is_direct_join {
         cx.verify(node.id, node.contents);
     }
+}
+
+/// Whether a suspect or dead member answers at its address with an incarnation from which it does not follow to the known
+/// one: it lost its number in a restart (SA-7c). It can refute nothing that is held against it.
+fn is_lost_number(cx: &Cx<'_, '_>, slot: Slot, addr: SocketAddr, said: Incarnation) -> bool {
+    let member = cx.lower.members.get(slot);
+    let is_ended = member.state() != State::Alive && member.incarnation().leaps_from(said);
+    cx.lower.env.settings().verify && is_ended && !is_move(cx, slot, addr)
 }
 
 /// Whether a live member has proved an address that was not known.

@@ -160,6 +160,14 @@ impl Membership {
         cx.out.event(Event::MemberForgotten { id });
     }
 
+    /// Forgets a node that lost its incarnation, so that it returns as a new one.
+    pub(super) fn forget_lost(&mut self, cx: &mut Cx<'_, '_>, slot: Slot) {
+        cx.lower.suspicions.end(slot);
+        cx.lower.verifier.end_leave(slot);
+        cx.lower.selection.remove(slot);
+        self.forget(cx, slot);
+    }
+
     /// Handles an update about this node (SA-5). A wrong one is refuted with a higher incarnation.
     pub(super) fn about_me(
         &mut self,

@@ -330,6 +330,31 @@ fn s_23_a_reported_refutation_is_passed_on_and_a_past_member_that_returns_is_no_
     assert_eq!(rig.machine.lower.history.status(id(2)), None);
 }
 
+/// SA-7c: a restarted node that lost a high number answers every probe, and can refute nothing. It is not suspected for
+/// ever, but returns as a new member.
+#[test]
+fn s_22_a_suspect_that_lost_its_number_returns_with_its_first_answer() {
+    for is_dead in [false, true] {
+        let far = Incarnation::FORMER_MAX + 100;
+        let mut rig = wary(Preset::Lan, &[2, 3, 4, 5, 6]);
+        let own = contents(2);
+        rig.datagram(UDP, addr(2), &packet(2, &[alive(&own, 2, far)])).unwrap();
+        prove(&mut rig, 2, addr(2), alive(&own, 2, far));
+        say(&mut rig, 3, &[dead(3, 2, far)]);
+        rig.advance(Duration::from_millis(if is_dead { 1_200 } else { 1 }));
+        let state = if is_dead { State::Dead } else { State::Suspect };
+        assert_eq!(status(&rig, 2), Some((far, state)));
+        let nonce = nonce_to(&mut rig, addr(2)).expect("it gets a ping");
+        let strange = contents(66);
+        rig.datagram(UDP, addr(66), &packet(2, &[alive(&strange, 2, 0)])).unwrap();
+        assert_eq!(status(&rig, 2), Some((far, state)), "not without proof");
+        rig.datagram(UDP, addr(2), &packet(2, &[ack(2, nonce), alive(&own, 2, 0)])).unwrap();
+        assert_eq!(status(&rig, 2), Some((0, State::Alive)));
+        rig.advance(20 * SECOND);
+        assert!(!has(&rig, "MemberDied { id: 03"), "the others are not concerned");
+    }
+}
+
 /// The timeout of a direct answer has a least value, and grows with the local health.
 #[test]
 fn s_120_the_time_for_a_direct_answer_is_bounded_and_follows_the_health() {
