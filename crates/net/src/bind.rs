@@ -7,6 +7,8 @@ use annulus_core::KeepAlive;
 use socket2::{Domain, Protocol, SockRef, TcpKeepalive, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
+use crate::options::Options;
+
 /// The most streams that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -14,11 +16,6 @@ const BACKLOG: i32 = 1024;
 /// with a quarter of this, on the other hand, bulk slows down to two thirds.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT_BYTES_MAX: u32 = 512 * 1024;
-
-/// The longest retransmission timeout of a kernel (CU-20). By default it waits up to two
-/// minutes: a stream that was cut off for half a minute would be silent for another half after the cut.
-#[cfg(target_os = "linux")]
-const RTO_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A socket for one address. It may send to broadcast addresses, and no other socket may have its address and port.
 pub(crate) fn unicast(address: SocketAddr) -> io::Result<UdpSocket> {
@@ -62,14 +59,14 @@ pub(crate) fn is_broadcast(address: SocketAddr) -> bool {
 
 /// A listener. SO_REUSEADDR lets a restarted node bind its port while streams of its last run linger. It does not let
 /// two processes listen at once.
-pub(crate) fn listener(address: SocketAddr, keepalive: KeepAlive) -> io::Result<TcpListener> {
+pub(crate) fn listener(address: SocketAddr, options: &Options) -> io::Result<TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     if INHERITED {
-        tune(&socket, keepalive)?;
+        tune(&socket, options)?;
     }
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
@@ -78,7 +75,7 @@ pub(crate) fn listener(address: SocketAddr, keepalive: KeepAlive) -> io::Result<
 /// Sets the options of every stream: no delay of small writes, a short queue, quick retransmission, and probes when it is idle.
 ///
 /// A stream that Linux accepts has them from its listener, which saves seven calls for each.
-pub(crate) fn tune<'s>(socket: impl Into<SockRef<'s>>, keepalive: KeepAlive) -> io::Result<()> {
+pub(crate) fn tune<'s>(socket: impl Into<SockRef<'s>>, options: &Options) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -86,10 +83,10 @@ pub(crate) fn tune<'s>(socket: impl Into<SockRef<'s>>, keepalive: KeepAlive) -> 
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsFd as _;
-        // Kernels before 6.15 do not have it and wait as they always did.
-        let _ = annulus_sys::set_rto_max(socket.as_fd(), RTO_MAX);
+        // CU-20. Kernels before 6.15 do not have it and wait as they always did.
+        let _ = annulus_sys::set_rto_max(socket.as_fd(), options.rto_max);
     }
-    probe(socket, keepalive)
+    probe(socket, options.keepalive)
 }
 
 /// Has an idle stream probed.

@@ -228,7 +228,7 @@ impl World {
         }
         let mut listeners = Vec::new();
         for listener in &declared.listeners {
-            let (listener, address) = Listener::bind(listener, listeners.len(), options.keepalive, &ready)?;
+            let (listener, address) = Listener::bind(listener, listeners.len(), &options, &ready)?;
             bound.listeners.push((listener.id, address));
             listeners.push(listener);
         }

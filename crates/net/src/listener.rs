@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use annulus_core::{Instant, KeepAlive, ListenerId};
+use annulus_core::{Instant, ListenerId};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bind;
 use crate::error::{BindError, Place, is_exhausted};
+use crate::options::Options;
 use crate::ready::{Ready, Signal, Token};
 
 /// The pause of a listener when the system is out of descriptors. The connection stays at the head of the accept
@@ -40,13 +41,13 @@ impl Listener {
     pub(crate) fn bind(
         declared: &annulus_core::Listener,
         index: usize,
-        keepalive: KeepAlive,
+        options: &Options,
         ready: &Arc<Ready>,
     ) -> Result<(Self, SocketAddr), BindError> {
         let failed = |error| {
             BindError::new(Place { name: declared.name, address: declared.bind, protocol: "tcp" }, error)
         };
-        let socket = bind::listener(declared.bind, keepalive).map_err(failed)?;
+        let socket = bind::listener(declared.bind, options).map_err(failed)?;
         let local = socket.local_addr().map_err(failed)?;
         let signal = Signal::new(ready, Token::Listener(index));
         let (id, streams_max) = (declared.id, declared.streams_max);

@@ -30,6 +30,9 @@ pub struct Options {
     pub store_bytes_max: usize,
     /// When an idle stream is probed for whether its peer still lives.
     pub keepalive: KeepAlive,
+    /// The longest wait between two retransmissions on a stream, by TCP_RTO_MAX_MS. Linux before 6.15 and other systems do
+    /// not have it: their waits double to 120 s, so a stream that was cut is silent for as long again.
+    pub rto_max: Duration,
     /// Faults to inject, for demos and tests.
     pub gate: Option<Gate>,
 }
@@ -47,6 +50,7 @@ impl Default for Options {
             store_ops_max: 1024,
             store_bytes_max: 16 * 1024 * 1024,
             keepalive: KeepAlive::default(),
+            rto_max: Duration::from_secs(1),
             gate: None,
         }
     }

@@ -136,7 +136,7 @@ impl<M: Machine> Driver<M> {
             let _ = SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
             return;
         }
-        let tuned = if bind::INHERITED { Ok(()) } else { bind::tune(&socket, world.options.keepalive) };
+        let tuned = if bind::INHERITED { Ok(()) } else { bind::tune(&socket, &world.options) };
         let local = listener.known.map_or_else(|| socket.local_addr(), Ok);
         let (Ok(()), Ok(local)) = (tuned, local) else {
             // It was reset before we looked at it: as if it had never come.
@@ -178,13 +178,13 @@ impl<M: Machine> Driver<M> {
 
     /// Whether the stream stands now.
     fn serve_connect(&mut self, slot: usize, id: StreamId) -> bool {
-        let keepalive = self.world.options.keepalive;
-        let Some(stream) = self.world.streams.at(slot, id) else { return false };
+        let (options, streams) = (&self.world.options, &mut self.world.streams);
+        let Some(stream) = streams.at(slot, id) else { return false };
         let connected = stream.poll_connect(|socket| {
             // If it fails the peer is gone already, and the first read or write will say so.
-            let _ = bind::tune(socket, keepalive);
+            let _ = bind::tune(socket, options);
         });
-        stream.probe(keepalive);
+        stream.probe(options.keepalive);
         match connected {
             Poll::Pending => false,
             Poll::Ready(Some(local)) => {

@@ -61,7 +61,8 @@ impl Lab {
         lab
     }
 
-    /// A host: its namespace and its cable to the bridge. It has the same hardware address each time.
+    /// A host: its namespace and its cable to the bridge. It has the same hardware address each time. The other host has it as
+    /// a fixed ARP entry, as if a router were between the two: a cut drops packets and makes no error.
     fn add_host(&self, side: usize) {
         let tag = &self.tag;
         must(&format!("netns add {tag}{side}"));
@@ -72,6 +73,10 @@ impl Lab {
         must(&format!("-n {tag}{side} link set eth0 address 02:00:00:00:77:0{side}"));
         must(&format!("-n {tag}{side} addr add 10.77.0.{}/24 dev eth0", side + 1));
         must(&format!("-n {tag}{side} link set eth0 up"));
+        let (ip, mac) = (2 - side, 1 - side);
+        must(&format!(
+            "-n {tag}{side} neigh add 10.77.0.{ip} lladdr 02:00:00:00:77:0{mac} dev eth0 nud permanent"
+        ));
     }
 
     /// A host loses power: its kernel's state is gone without a packet to the other one. Its process has ended before.
@@ -93,7 +98,9 @@ impl Lab {
         must(&format!("-n {}s link set cable0 {state}", self.tag));
     }
 
-    fn puppet(&self, side: usize, reads: bool, backlog: Option<u32>) -> Process {
+    /// The puppet of one side. Only the second one may not read, and only its kernel may have a short queue.
+    fn puppet(&self, side: usize, truth: &Truth) -> Process {
+        let (reads, backlog) = if side == 0 { (true, None) } else { (truth.reads, truth.backlog) };
         let exe = std::env::current_exe().unwrap();
         let set = format!("echo {} > /proc/sys/net/core/somaxconn", backlog.unwrap_or(4096));
         let host = format!("{}{side}", self.tag);
@@ -102,7 +109,7 @@ impl Lab {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("{}{side}", self.tag)]).arg(exe);
         command.args(["--exact", "puppet_process", "--ignored", "--nocapture", "--test-threads", "1"]);
-        command.env("ANNULUS_TRUTH", format!("10.77.0.{} {reads}", side + 1));
+        command.env("ANNULUS_TRUTH", format!("10.77.0.{} {reads} {}", side + 1, truth.has_rto_max));
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -165,7 +172,7 @@ impl Drop for Process {
 /// Runs the script.
 pub(crate) fn run(truth: &Truth, lab: &Lab) -> Outcome {
     lab.cable("up");
-    let (mut here, mut there) = (lab.puppet(0, true, None), lab.puppet(1, truth.reads, truth.backlog));
+    let (mut here, mut there) = (lab.puppet(0, truth), lab.puppet(1, truth));
     here.wait_for(|saw| *saw == Saw::Start);
     there.wait_for(|saw| *saw == Saw::Start);
     let mut mark = Instant::now();
@@ -183,13 +190,14 @@ pub(crate) fn run(truth: &Truth, lab: &Lab) -> Outcome {
             Act::Cut => lab.cable("down"),
             Act::Heal => lab.cable("up"),
             Act::Stop => there.signal("-STOP"),
+            Act::Continue => there.signal("-CONT"),
             Act::Kill => there.signal("-KILL"),
             Act::PowerCycle => {
                 // The last words of the process go nowhere.
                 must(&format!("-n {}s link set port1 down", lab.tag));
                 drop(there);
                 lab.power_cycle(1);
-                there = lab.puppet(1, truth.reads, truth.backlog);
+                there = lab.puppet(1, truth);
                 there.wait_for(|saw| *saw == Saw::Start);
             }
             Act::Wait(millis) => std::thread::sleep(Duration::from_millis(millis)),
@@ -258,9 +266,14 @@ fn parse(line: &str) -> Option<Saw> {
 /// The puppet of a namespace: it reads steps as lines and prints its inputs as lines.
 pub(crate) fn child() {
     let role = std::env::var("ANNULUS_TRUTH").unwrap();
-    let (address, reads) = role.split_once(' ').unwrap();
+    let [address, reads, has_rto_max] = role.split(' ').collect::<Vec<_>>().try_into().unwrap();
     let bind = SocketAddr::new(address.parse().unwrap(), PORT);
     let credit = if reads == "true" { 1 << 30 } else { 0 };
+    let mut options = Options::default();
+    if has_rto_max == "false" {
+        // The kernel's own limit.
+        options.rto_max = Duration::from_secs(120);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (sender, mut commands) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -271,8 +284,7 @@ pub(crate) fn child() {
         }
     });
     runtime.block_on(async {
-        let (driver, handle) =
-            Driver::bind(Puppet { bind, credit, ..Puppet::default() }, Options::default()).unwrap();
+        let (driver, handle) = Driver::bind(Puppet { bind, credit, ..Puppet::default() }, options).unwrap();
         let mut events = handle.events();
         tokio::spawn(driver);
         loop {

@@ -7,7 +7,7 @@
 //! cargo test --workspace --test truths -- --include-ignored --nocapture
 //! ```
 //!
-//! The quick ones are run by every test as root; all of them take about a minute and a half.
+//! The quick ones are run by every test as root; all of them take about four minutes.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails like a test")]
@@ -78,7 +78,7 @@ fn fa_34_the_simulator_matches_the_kernel_in_quick_truths() {
 }
 
 #[test]
-#[ignore = "it takes a minute and a half; nightly and before a release"]
+#[ignore = "it takes four minutes; nightly and before a release"]
 fn fa_34_the_simulator_matches_the_kernel() {
     table(|_| true);
 }

@@ -22,6 +22,8 @@ pub(crate) enum Act {
     Heal,
     /// The process of the second puppet is stopped.
     Stop,
+    /// It goes on.
+    Continue,
     /// It is killed.
     Kill,
     /// The host of the second puppet loses power, and is back at once with a new puppet.
@@ -43,8 +45,7 @@ pub(crate) enum Measure {
     Arrival,
     /// The time until the second stream of the first puppet stands.
     Connected,
-    /// The time until the kernel or the driver gives the stream of the first puppet up. Linux says EHOSTUNREACH instead of
-    /// ETIMEDOUT if the peer's ARP entry has failed meanwhile.
+    /// The time until the kernel or the driver gives the stream of the first puppet up.
     GivenUp,
     /// Why it is closed, if it is.
     End,
@@ -86,6 +87,8 @@ pub(crate) struct Truth {
     pub(crate) is_quick: bool,
     /// How many connections the second kernel keeps for its process.
     pub(crate) backlog: Option<u32>,
+    /// Whether the driver bounds the waits between retransmissions, if the kernel can (TCP_RTO_MAX_MS).
+    pub(crate) has_rto_max: bool,
     /// The value of a kernel (Linux 6.18). Without root the simulator is compared with it.
     pub(crate) recorded: Outcome,
 }
@@ -94,7 +97,7 @@ const DEAD_3_S: Act = Act::Watch { confirm: false, dead_after_ms: Some(3_000) };
 const CONFIRM: Act = Act::Watch { confirm: true, dead_after_ms: None };
 const SOON: Duration = Duration::from_secs(2);
 
-pub(crate) const TRUTHS: [Truth; 15] = [
+pub(crate) const TRUTHS: [Truth; 18] = [
     Truth {
         name: "bytes taken for a peer behind a cut, fresh connection",
         reads: true,
@@ -104,6 +107,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Bytes(78_192),
     },
     Truth {
@@ -115,6 +119,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: true,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Bytes(20_000),
     },
     Truth {
@@ -126,6 +131,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.2,
         is_quick: true,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(0.021),
     },
     Truth {
@@ -137,6 +143,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 1.1,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(0.788),
     },
     Truth {
@@ -148,6 +155,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 2.0,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(14.996),
     },
     Truth {
@@ -159,6 +167,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.6,
         is_quick: true,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(3.030),
     },
     Truth {
@@ -170,6 +179,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 1.5,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(2.483),
     },
     Truth {
@@ -181,6 +191,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Nothing,
     },
     Truth {
@@ -192,6 +203,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.2,
         is_quick: true,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(0.020),
     },
     Truth {
@@ -203,6 +215,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: true,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Closed(CloseReason::Refused),
     },
     Truth {
@@ -214,6 +227,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 1.1,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Seconds(0.850),
     },
     Truth {
@@ -233,6 +247,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: true,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Closed(CloseReason::Reset),
     },
     Truth {
@@ -244,6 +259,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Nothing,
     },
     Truth {
@@ -255,6 +271,7 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: false,
         backlog: None,
+        has_rto_max: true,
         recorded: Outcome::Closed(CloseReason::Reset),
     },
     Truth {
@@ -274,6 +291,43 @@ pub(crate) const TRUTHS: [Truth; 15] = [
         tolerance_seconds: 0.0,
         is_quick: false,
         backlog: Some(1),
+        has_rto_max: true,
         recorded: Outcome::Nothing,
+    },
+    Truth {
+        name: "old connection after 14 s of cut goes on, without TCP_RTO_MAX_MS",
+        reads: true,
+        acts: &[Act::Open, Act::Cut, Act::Write(100), Act::Wait(14_000), Act::Heal, Act::Mark],
+        measure: Measure::Arrival,
+        within: Duration::from_secs(30),
+        tolerance_seconds: 2.0,
+        is_quick: false,
+        backlog: None,
+        has_rto_max: false,
+        recorded: Outcome::Seconds(12.266),
+    },
+    Truth {
+        name: "old connection after 30 s of cut goes on, without TCP_RTO_MAX_MS",
+        reads: true,
+        acts: &[Act::Open, Act::Cut, Act::Write(100), Act::Wait(30_000), Act::Heal, Act::Mark],
+        measure: Measure::Arrival,
+        within: Duration::from_secs(40),
+        tolerance_seconds: 2.0,
+        is_quick: false,
+        backlog: None,
+        has_rto_max: false,
+        recorded: Outcome::Seconds(23.552),
+    },
+    Truth {
+        name: "data that waited 3 s for a stopped process, after it goes on",
+        reads: true,
+        acts: &[Act::Open, Act::Stop, Act::Write(50_000), Act::Wait(3_000), Act::Mark, Act::Continue],
+        measure: Measure::Arrival,
+        within: SOON,
+        tolerance_seconds: 0.2,
+        is_quick: true,
+        backlog: None,
+        has_rto_max: true,
+        recorded: Outcome::Seconds(0.021),
     },
 ];

@@ -21,9 +21,10 @@ impl Observer<Puppet> for Log {
     }
 }
 
-/// Runs the script on the kernels of the simulator, with or without TCP_RTO_MAX_MS.
-pub(crate) fn run(truth: &Truth, has_rto_max: bool) -> Outcome {
-    let stream = if has_rto_max { StreamConfig::linux_rto_max() } else { StreamConfig::linux() };
+/// Runs the script on the kernels of the simulator, with TCP_RTO_MAX_MS if they can and the truth wants it.
+pub(crate) fn run(truth: &Truth, can_rto_max: bool) -> Outcome {
+    let stream =
+        if can_rto_max && truth.has_rto_max { StreamConfig::linux_rto_max() } else { StreamConfig::linux() };
     let credit = if truth.reads { 1 << 30 } else { 0 };
     let mut config = Config { stream, ..Config::default() };
     // Linux queues one more than the backlog.
@@ -51,6 +52,7 @@ pub(crate) fn run(truth: &Truth, has_rto_max: bool) -> Outcome {
             }
             Act::Heal => sim.fault(Fault::Heal),
             Act::Stop => sim.fault(Fault::Suspend(there)),
+            Act::Continue => sim.fault(Fault::Resume(there)),
             Act::Kill => sim.fault(Fault::Crash { host: there, power: false, disk: DiskFate::Kept }),
             Act::PowerCycle => {
                 sim.fault(Fault::Crash { host: there, power: true, disk: DiskFate::Kept });
@@ -84,9 +86,7 @@ pub(crate) fn measure<'a>(
             (Measure::Confirmed, Saw::Confirmed(_, more)) if is_first => bytes += *more as u64,
             (Measure::Arrival, Saw::Data(..)) if !is_first => return seconds,
             (Measure::Connected, Saw::Connected(..)) if is_first => return seconds,
-            (Measure::GivenUp, Saw::Closed(id, CloseReason::TimedOut | CloseReason::Unreachable))
-                if is_first && *id == first =>
-            {
+            (Measure::GivenUp, Saw::Closed(id, CloseReason::TimedOut)) if is_first && *id == first => {
                 return seconds;
             }
             (Measure::End, Saw::Closed(id, reason)) if is_first && *id == first => {
