@@ -228,6 +228,9 @@ fn unread_messages_survive_a_kill_and_a_full_mailbox_takes_no_more() {
     assert_eq!([delivered(&agent, "YQ=="), delivered(&agent, "Yg=="), delivered(&agent, "ZA==")], [1, 1, 0]);
     let heard = agent.stdout(&["listen", "--count", "2"]);
     assert!(heard.contains(": a") && heard.contains(": b"), "{heard}");
+    let info = agent.json(&["info"]);
+    let from = format!("from {} ({})", info["name"].as_str().unwrap(), &info["id"].as_str().unwrap()[..8]);
+    assert!(heard.contains(&from), "the sender of an unread message has its name: {heard}");
     let left = agent.stdout(&["listen", "--count", "1"]);
     assert!(left.contains(": c"), "the others were read: {left}");
     assert_eq!(agent.json(&["send", "red", "e"])["state"], "kept", "there is room again");

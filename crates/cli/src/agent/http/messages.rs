@@ -301,6 +301,9 @@ struct MessageInfo {
     /// The id of the node that sent it.
     #[schema(value_type = String, pattern = "^[0-9a-f]{32}$")]
     origin: Id,
+    /// Its name, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origin_name: Option<String>,
     /// The number of steps.
     hops: u8,
     /// Whether the sender waits for an answer.
@@ -330,20 +333,22 @@ async fn messages(State(api): State<Api>) -> Result<Response, ApiError> {
             "try again when some of them have read theirs, or close them",
         ));
     };
+    let names = Names::recent(&api).await;
     // In pieces, as the client reads them: all messages as text would be a multiple of the mailbox for each client.
-    let pieces = futures_util::stream::iter(Reading::new(api, turn).map(Ok::<_, Infallible>));
+    let pieces = futures_util::stream::iter(Reading::new(api, names, turn).map(Ok::<_, Infallible>));
     let json = [(header::CONTENT_TYPE, "application/json")];
     Ok((json, Body::from_stream(pieces)).into_response())
 }
 
 /// All but its payload.
-fn shown(letter: &Letter, read: bool) -> MessageInfo {
+fn shown(letter: &Letter, names: &Names, read: bool) -> MessageInfo {
     MessageInfo {
         id: letter.id.to_string(),
         at_micros: letter.at_micros,
         app: letter.app.as_str().to_owned(),
         key: letter.key,
         origin: letter.origin.id,
+        origin_name: names.of(letter.origin.id),
         hops: letter.hops,
         ask: letter.ask,
         read,

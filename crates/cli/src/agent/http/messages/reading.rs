@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Api, shown};
+use super::{Api, Names, shown};
 use crate::agent::mailbox::{Letter, Mailbox};
 
 /// Bytes of a payload that are written at once: a multiple of three, so that their texts in base64 make up one.
@@ -18,6 +18,7 @@ const END: &str = "\"}";
 /// are left out.
 pub(super) struct Reading<M = Api> {
     mailbox: M,
+    names: Arc<Names>,
     next: u64,
     end: u64,
     /// The message that is being written, and how much of its payload is.
@@ -35,10 +36,11 @@ impl AsRef<Mailbox> for Api {
 }
 
 impl<M: AsRef<Mailbox>> Reading<M> {
-    pub(super) fn new(mailbox: M, turn: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(mailbox: M, names: Arc<Names>, turn: OwnedSemaphorePermit) -> Self {
         let numbers = mailbox.as_ref().numbers();
         Self {
             mailbox,
+            names,
             next: numbers.start,
             end: numbers.end,
             open: None,
@@ -67,7 +69,7 @@ impl<M: AsRef<Mailbox>> Reading<M> {
             return;
         };
         text.push(self.sign);
-        let head = serde_json::to_string(&shown(&letter, is_read)).unwrap_or_default();
+        let head = serde_json::to_string(&shown(&letter, &self.names, is_read)).unwrap_or_default();
         text.push_str(head.strip_suffix(END).unwrap_or(&head));
         (self.sign, self.next, self.open) = (',', number + 1, Some((letter, 0)));
     }
@@ -98,7 +100,8 @@ mod tests {
     }
 
     async fn reading(mailbox: &Arc<Mailbox>) -> Reading<Arc<Mailbox>> {
-        Reading::new(Arc::clone(mailbox), mailbox.reader().await.expect("nobody else reads"))
+        let turn = mailbox.reader().await.expect("nobody else reads");
+        Reading::new(Arc::clone(mailbox), Arc::default(), turn)
     }
 
     fn sizes(text: &str) -> Vec<usize> {
