@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
@@ -51,10 +51,14 @@ fn fa_34_a_guard_without_its_client_ends_all_descendants_as_in_the_simulator() {
     let socket = format!("annulus-test-guard-{}", std::process::id());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&socket).unwrap()).unwrap();
     let asked = since_boot();
-    let [at, left] = [asked, LEFT].map(|time| time.as_micros().to_string());
-    let mut guard = annulus(&["guard", &socket, &at, &left, "--", "sh", "-c", &command]);
+    let mut guard = annulus(&["guard", &socket, "--", "sh", "-c", &command]);
     let mut guard = guard.stdin(Stdio::null()).spawn().unwrap();
     let (mut client, _) = listener.accept().unwrap();
+    // When the turn was asked for, what was left of it; no limit, and no variables.
+    let start = [asked, LEFT, Duration::ZERO, Duration::ZERO, Duration::ZERO];
+    let start =
+        start.map(|time| u64::try_from(time.as_micros()).expect("a time since boot fits").to_be_bytes());
+    client.write_all(&start.concat()).unwrap();
     let pids = names.map(|name| {
         wait_until("all processes run", || {
             std::fs::read_to_string(dir.path().join(name)).ok()?.trim().parse::<u32>().ok()

@@ -1,12 +1,13 @@
-//! Two socket options of Linux's TCP and a clock as safe calls. It is the only place of the project with `unsafe`.
+//! Two socket options of Linux's TCP, a clock and `fork` as safe calls. It is the only place of the project with `unsafe`.
 //!
 //! `rustix`, `nix` and `socket2` lack the options; `tcp-info-sys` runs bindgen at build time and lacks the second. For the
-//! clock alone, `rustix` would be four crates more.
+//! clock alone, `rustix` would be four crates more. No crate has a `fork` that is safe to call.
 
 #![cfg(target_os = "linux")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use libc::{IPPROTO_TCP, TCP_INFO, c_int, c_void, socklen_t};
@@ -83,6 +84,28 @@ pub fn boot_time() -> Duration {
     let done = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
     debug_assert_eq!(done, 0, "Linux has the clock");
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Makes a copy of this process. The parent gets the pid of the child, and the child gets `None`.
+///
+/// The starter of a command must not wait for its `exec`, as `std::process` does: the file may be on a disk that hangs.
+///
+/// # Errors
+/// If this process has more than one thread, or the system has no room for another process.
+pub fn fork() -> io::Result<Option<i32>> {
+    // The links of this directory are two and one for each thread.
+    if std::fs::metadata("/proc/self/task")?.nlink() != 3 {
+        return Err(io::Error::other("a process with several threads cannot fork safely"));
+    }
+    // SAFETY: only the calling thread lives on in the child. There is no other one that could hold a lock or start now, so
+    // all memory of the child is in a state that this thread left.
+    #[expect(unsafe_code, reason = "a system call")]
+    let pid = unsafe { libc::fork() };
+    match pid {
+        0 => Ok(None),
+        1.. => Ok(Some(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Reads an option into `value`; how many bytes the kernel wrote.

@@ -4,8 +4,12 @@
 //! It is one thread. It holds a timer on the clock that counts sleep, set by the last deadline that came from the client.
 //! Agent and client may be stopped for any time: the guard sends TERM and KILL by its own clock. It is a child subreaper, so
 //! descendants that left the command's group still become its children when their parents end.
+//!
+//! The client starts it while the request for the turn is under way, so that the command need not wait for it. The first
+//! message, [`Start`], has the deadline. A guard whose client ends before that message runs nothing.
 
-use std::ffi::OsString;
+mod start;
+
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
@@ -22,7 +26,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
-    set_child_subreaper, set_parent_process_death_signal, setsid, test_kill_process_group, wait,
+    set_child_subreaper, set_parent_process_death_signal, setpgid, setsid, test_kill_process_group, wait,
 };
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -30,24 +34,19 @@ use rustix::time::{
 };
 
 use super::output::Output;
+pub(super) use start::Start;
 
 /// The first argument of the guard.
 pub(super) const VERB: &str = "guard";
-/// The first argument of the program between guard and command.
-const DIE_WITH: &str = "die-with";
 
-/// Runs the guard, or the program between it and the command, if this process is one of them. They start with every command,
-/// so they are no verbs of the command line: to parse all verbs takes a millisecond.
+/// Runs the guard if this process is one. It starts with every command, so it is no verb of the command line: to parse all
+/// verbs takes a millisecond.
 pub(super) fn run_if_started() -> Option<ExitCode> {
-    let verb = std::env::args_os().nth(1)?;
-    let ended = match verb.to_str()? {
-        VERB => Guard::try_parse_from(std::env::args_os().skip(1))
-            .map_err(anyhow::Error::from)
-            .and_then(Guard::run),
-        DIE_WITH => Ok(die_with(&std::env::args_os().skip(2).collect::<Vec<_>>())),
-        _ => return None,
-    };
-    Some(ended.unwrap_or_else(|error| {
+    if std::env::args_os().nth(1)? != VERB {
+        return None;
+    }
+    let guard = Guard::try_parse_from(std::env::args_os().skip(1)).map_err(anyhow::Error::from);
+    Some(guard.and_then(Guard::run).unwrap_or_else(|error| {
         Output::new(false).error(&error);
         ExitCode::from(1)
     }))
@@ -59,16 +58,6 @@ pub(super) fn run_if_started() -> Option<ExitCode> {
 struct Guard {
     /// The socket of the client.
     socket: String,
-    /// The time of the request for the first deadline, in microseconds since boot.
-    asked: u64,
-    /// The time that was left then, in microseconds.
-    left: u64,
-    /// The time of SIGTERM at the limit of a weak turn, in microseconds since boot.
-    #[arg(long, requires = "kill_at")]
-    term_at: Option<u64>,
-    /// The time of SIGKILL at the limit, in microseconds since boot.
-    #[arg(long, requires = "term_at")]
-    kill_at: Option<u64>,
     /// The process group of the terminal, if the command stays in it.
     #[arg(long)]
     group: Option<i32>,
@@ -116,31 +105,31 @@ impl Guard {
         if self.group.is_none() {
             setsid().context("cannot leave the session")?;
         }
-        let (asked, left) = (Instant::from_micros(self.asked), Duration::from_micros(self.left));
-        let keeping = match self.term_at.zip(self.kill_at) {
-            Some((term, kill)) => {
-                Keeping::weak(asked, left, (Instant::from_micros(term), Instant::from_micros(kill)))
-            }
-            None => Keeping::new(asked, left),
+        let Ok(start) = Start::read(&mut client) else {
+            // The turn did not come, or its client is gone.
+            return Ok(ExitCode::SUCCESS);
         };
+        let keeping = start.keeping();
         if !keeping.is_valid(since_boot()) {
             // The guard was started too late: nothing may begin any more.
             client.write_all(&[u8::from(true), FAILED])?;
             return Ok(ExitCode::from(FAILED));
         }
-        let mut runner = Command::new("/proc/self/exe");
-        runner.args([DIE_WITH, &std::process::id().to_string()]).args(&self.command);
-        runner.process_group(self.group.unwrap_or(0));
-        // The guard reaps all its children, not only this one.
-        #[allow(clippy::zombie_processes)]
-        let child = runner.spawn().context("cannot start the command")?;
+        let guard = getpid();
+        let group = self.group.and_then(Pid::from_raw);
+        let Some(pid) = annulus_sys::fork().context("cannot start the command")? else {
+            let code = become_command(guard, group, &self.command, start.env());
+            std::process::exit(code.into());
+        };
+        let pid = Pid::from_raw(pid).context("the command has no pid")?;
+        // The child does the same. Whoever is first, the group is there before the guard sends a signal to it.
+        let _ = setpgid(Some(pid), Some(group.unwrap_or(pid)));
         // A guard that waits for its pages to be read from a disk may be late; without the right to lock them it can be.
         let _ = mlockall(MlockAllFlags::CURRENT);
-        let pid = Pid::from_child(&child);
         let mut running = Running { pid, in_group: self.group.is_none(), code: None };
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let ended = pidfd_open(pid, PidfdFlags::empty())?;
-        let was_ended = guard(&mut client, timer.as_fd(), ended.as_fd(), keeping, &mut running)?;
+        let was_ended = guard_command(&mut client, timer.as_fd(), ended.as_fd(), keeping, &mut running)?;
         let code = running.code.unwrap_or(FAILED);
         // A client that is gone needs no answer.
         let _ = client.write_all(&[u8::from(was_ended), code]);
@@ -148,28 +137,31 @@ impl Guard {
     }
 }
 
-/// Becomes a command that is killed when its guard ends: the arguments are the guard's pid and the command. It returns only if
+/// Turns this process, a child of the guard, into the command. The kernel kills it when its guard ends. It returns only if
 /// that cannot be, with an exit code as shells have it.
-fn die_with(args: &[OsString]) -> ExitCode {
-    let set = set_parent_process_death_signal(Some(Signal::KILL));
-    let parent = getppid().map(|pid| pid.as_raw_pid().to_string());
-    let (command, args) = match args {
-        [guard, command, args @ ..] if set.is_ok() && guard.to_str() == parent.as_deref() => (command, args),
-        _ => {
-            let error = anyhow::anyhow!("this is started by `annulus token run` and `annulus lock` only");
-            Output::new(false).error(&error);
-            return ExitCode::from(126);
-        }
+fn become_command<'a>(
+    guard: Pid,
+    group: Option<Pid>,
+    command: &[String],
+    env: impl Iterator<Item = (&'a str, &'a str)>,
+) -> u8 {
+    let prepared = setpgid(None, group).and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)));
+    // A guard that ended before the call above sends no signal.
+    let is_guarded = getppid() == Some(guard);
+    let error = match (prepared, command) {
+        (Err(error), _) => error.into(),
+        (Ok(()), [program, args @ ..]) if is_guarded => Command::new(program).args(args).envs(env).exec(),
+        (Ok(()), _) => std::io::Error::other("its guard has ended"),
     };
-    let error = Command::new(command).args(args).exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-    let context = format!("cannot run {:?}; check its name and PATH", command.to_string_lossy());
+    let context =
+        format!("cannot run {:?}; check its name and PATH", command.first().map_or("", String::as_str));
     Output::new(false).error(&anyhow::Error::from(error).context(context));
-    ExitCode::from(code)
+    code
 }
 
 /// Waits for the end of the command, of the client, or of the turn. Returns whether the turn ended first.
-fn guard(
+fn guard_command(
     client: &mut UnixStream,
     timer: rustix::fd::BorrowedFd<'_>,
     ended: rustix::fd::BorrowedFd<'_>,

@@ -82,13 +82,47 @@ enum Verb {
     Version(version::Version),
 }
 
+/// The verbs that start a command in a turn, alone: to parse all verbs takes a millisecond, as long as the rest of the start.
+#[derive(Parser)]
+#[command(name = "annulus")]
+struct Turn {
+    #[command(subcommand)]
+    verb: TurnCommand,
+    #[command(flatten)]
+    agent: AgentArgs,
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum TurnCommand {
+    Lock(lock::Lock),
+    Token(token::Token),
+}
+
+impl Cli {
+    /// Parses the command line.
+    fn read() -> Result<Self, clap::Error> {
+        let is_turn = std::env::args_os().nth(1).is_some_and(|verb| verb == "lock" || verb == "token");
+        // Help and errors are those of the whole command line.
+        let Some(Turn { verb, agent, json }) = is_turn.then(|| Turn::try_parse().ok()).flatten() else {
+            return Self::try_parse();
+        };
+        let verb = match verb {
+            TurnCommand::Lock(verb) => Verb::Lock(verb),
+            TurnCommand::Token(verb) => Verb::Token(verb),
+        };
+        Ok(Self { verb, agent, json })
+    }
+}
+
 /// Runs the program: 0 if all went well, 2 if it was called wrongly (clap's own code), 1 for the rest.
 pub(crate) fn run() -> ExitCode {
     #[cfg(target_os = "linux")]
     if let Some(code) = guard::run_if_started() {
         return code;
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };

@@ -13,8 +13,9 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use super::canonical::{self, Canonical, Decimal, GROUP_DIGITS, TURNS};
 use super::checksum::{framed, unframe};
-use super::graph::{Edge, unite};
+use super::graph::{Edge, newest, unite};
 use super::raw::Raw;
 use crate::wire::DecodeError;
 
@@ -75,9 +76,6 @@ struct Turns {
     group: String,
 }
 
-/// How the voters are written here: the group stands between these.
-const TURNS: [&str; 2] = [r#"{"group":""#, r#""}"#];
-
 impl Document {
     /// Reads framed data.
     ///
@@ -92,7 +90,10 @@ impl Document {
     /// # Errors
     /// If it is no object, or a count is invalid.
     pub fn from_json(json: &[u8]) -> Result<Self, DecodeError> {
-        let mut document: Self = serde_json::from_slice(json).map_err(|_| DecodeError::Field("json"))?;
+        let mut document = match canonical::read(json) {
+            Some(read) => Self::from(read),
+            None => serde_json::from_slice(json).map_err(|_| DecodeError::Field("json"))?,
+        };
         if document.counts.values().any(|&count| count > COUNT_MAX) {
             return Err(DecodeError::Limit("count"));
         }
@@ -141,9 +142,18 @@ impl Document {
         self.counts.values().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
+    /// A count; zero without one.
+    pub(super) fn count(&self, host: u32) -> u64 {
+        self.counts.get(Decimal::of(host.into()).text()).copied().unwrap_or(0)
+    }
+
     /// Raises a count.
     pub fn raise(&mut self, host: u32, by: u64) {
-        let count = self.counts.entry(host.to_string()).or_default();
+        let name = Decimal::of(host.into());
+        let count = match self.counts.get_mut(name.text()) {
+            Some(count) => count,
+            None => self.counts.entry(name.text().to_owned()).or_default(),
+        };
         *count = count.saturating_add(by).min(COUNT_MAX);
     }
 
@@ -241,6 +251,12 @@ impl Document {
     }
 }
 
+impl From<Canonical> for Document {
+    fn from(Canonical { counts, edges, group }: Canonical) -> Self {
+        Self { counts, edges: newest(edges), turns: group, ..Self::default() }
+    }
+}
+
 /// The name of a field.
 enum Name {
     Counts,
@@ -307,7 +323,7 @@ impl<'de> Deserialize<'de> for Document {
                             let raw: &RawValue = map.next_value()?;
                             let edges: Option<Vec<Edge>> = read(raw);
                             document.keep_unless(edges.is_some(), "edges", raw);
-                            document.edges = unite(&edges.unwrap_or_default(), &[]);
+                            document.edges = newest(edges.unwrap_or_default());
                         }
                         Name::Turns => {
                             let raw: &RawValue = map.next_value()?;
@@ -338,7 +354,7 @@ fn group(raw: &RawValue) -> Option<String> {
 
 /// Whether a text is the group of voters: 128 bits in hexadecimal digits.
 fn is_group(text: &str) -> bool {
-    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    text.len() == GROUP_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn read<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {
@@ -351,6 +367,8 @@ fn write<'a>(json: &mut Vec<u8>, fields: impl Iterator<Item = (&'a str, Field<'a
         serde_json::to_writer(&mut *json, name).expect("a text is JSON");
         json.push(b':');
         match field {
+            Field::Counts(counts) if canonical::write_counts(json, counts) => {}
+            Field::Edges(edges) => canonical::write_edges(json, edges),
             Field::Turns(group) => {
                 [TURNS[0], group, TURNS[1]].iter().for_each(|text| json.extend_from_slice(text.as_bytes()));
             }

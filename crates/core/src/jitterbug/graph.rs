@@ -44,9 +44,15 @@ pub const EDGES_MAX: usize = 64;
 /// The newest edges of two sets: commutative and associative.
 #[must_use]
 pub fn unite(one: &[Edge], other: &[Edge]) -> Vec<Edge> {
-    let mut edges: Vec<Edge> = one.iter().chain(other).copied().collect();
-    edges.sort_unstable();
-    edges.dedup();
+    newest(one.iter().chain(other).copied().collect())
+}
+
+/// The newest edges, in order, each once.
+pub(super) fn newest(mut edges: Vec<Edge>) -> Vec<Edge> {
+    if !edges.is_sorted_by(|one, other| one < other) {
+        edges.sort_unstable();
+        edges.dedup();
+    }
     edges.drain(..edges.len().saturating_sub(EDGES_MAX));
     edges
 }

@@ -281,7 +281,7 @@ impl Application for Ledger {
     }
 
     fn tenures_of(&self, host: HostId) -> Option<u64> {
-        Some(self.last.counts.get(&host.number().to_string()).copied().unwrap_or(0))
+        Some(self.last.count(host.number()))
     }
 
     fn drops_values(&self) -> bool {

@@ -93,6 +93,7 @@
 //! ```
 
 mod application;
+mod canonical;
 mod changes;
 mod checksum;
 mod config;

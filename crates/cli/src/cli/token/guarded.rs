@@ -23,7 +23,7 @@ use super::lease::Lease;
 use super::signals::Signals;
 use super::waiting::Waiting;
 use crate::cli::client::{Client, is_refused};
-use crate::cli::guard::{END, EXTEND, FRAME_BYTES, SIGNAL, VERB, frame, kill_children};
+use crate::cli::guard::{END, EXTEND, FRAME_BYTES, SIGNAL, Start, VERB, frame, kill_children};
 use crate::cli::lock::How;
 use crate::cli::output::Output;
 
@@ -41,6 +41,11 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(super) trait Claim: Clone + Send + 'static {
     /// The variables that the command gets.
     fn env(&self) -> Vec<(&'static str, String)>;
+
+    /// What is left of the turn when it has just come.
+    fn first(&self) -> anyhow::Result<Kept> {
+        self.keep()
+    }
 
     /// The interval between keeps.
     fn interval(&self) -> Duration;
@@ -152,14 +157,17 @@ impl Guarded<'_> {
         output: &Output,
     ) -> anyhow::Result<Ended> {
         let waiting = Waiting::tell(client, id, output);
+        let asking = tokio::task::spawn_blocking(acquire);
+        // The guard starts beside the request: only the command itself is left to start when the turn comes.
+        let guard = Guard::start(self)?;
         let got = tokio::select! {
-            got = tokio::task::spawn_blocking(acquire) => got.context("the question ended early")?,
+            got = asking => got.context("the question ended early")?,
             // The connection ends with this program, and the wish with it.
             (_, code) = signals.next() => return Ok(Ended::Signal(code)),
         };
         drop(waiting);
         let code = match got {
-            Ok(claim) => return self.command(client, &claim, signals, output).await,
+            Ok(claim) => return run(client, &claim, guard, signals, output).await,
             Err(error) if is_refused(&error, "not_free") => {
                 output.error(&error);
                 self.how.conflict_exit_code
@@ -172,93 +180,111 @@ impl Guarded<'_> {
         };
         Ok(Ended::Code(code))
     }
+}
 
-    /// Runs the command under a guard until it ends or the turn does.
-    async fn command<C: Claim>(
-        &self,
-        client: &Client,
-        claim: &C,
-        signals: &mut Signals,
-        output: &Output,
-    ) -> anyhow::Result<Ended> {
-        // The grant may have waited for us; what is left now counts from this question (TU-34).
-        let Ok(kept) = claim.keep() else {
-            output.error(&anyhow::anyhow!("the turn was over before the command began; try again"));
-            return Ok(Ended::Code(LOST));
-        };
-        let (mut child, stream) = match self.start_guard(client, claim, kept) {
-            Ok(started) => started,
-            Err(error) => {
-                claim.release();
-                return Err(error);
-            }
-        };
-        let (sender, mut news) = mpsc::channel(4);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let deadline = kept.asked + kept.left;
-        let keeper = Keeper { claim: claim.clone(), deadline, is_over: Arc::clone(&is_over) };
-        keeper.keep_on(stream.try_clone()?, sender.clone());
-        wait_for_loss(claim.clone(), sender.clone());
-        listen(stream.try_clone()?, sender);
-        let Heard { lost, gone, signalled, ended } = hear(&mut news, signals, &stream).await;
-        if ended.is_none() {
-            // TU-35: the guard was killed. The command died with it; this program is the next subreaper.
-            while kill_children() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+/// Runs the command under its guard until it ends or the turn does.
+async fn run<C: Claim>(
+    client: &Client,
+    claim: &C,
+    guard: Guard,
+    signals: &mut Signals,
+    output: &Output,
+) -> anyhow::Result<Ended> {
+    // The grant may have waited for us; what is left now counts from a question of ours (TU-34).
+    let Ok(kept) = claim.first() else {
+        output.error(&anyhow::anyhow!("the turn was over before the command began; try again"));
+        return Ok(Ended::Code(LOST));
+    };
+    let mut env = claim.env();
+    env.push(("ANNULUS_AGENT", client.addr().to_string()));
+    let start = Start::new(kept.asked, kept.left, kept.limit, &env);
+    let (mut child, stream) = match guard.connect(&start) {
+        Ok(started) => started,
+        Err(error) => {
+            claim.release();
+            return Err(error);
         }
-        let _ = child.wait();
-        is_over.store(true, Ordering::Relaxed);
-        claim.release();
-        if let Some(code) = signalled {
-            return Ok(Ended::Signal(code));
+    };
+    let (sender, mut news) = mpsc::channel(4);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let deadline = kept.asked + kept.left;
+    let keeper = Keeper { claim: claim.clone(), deadline, is_over: Arc::clone(&is_over) };
+    keeper.keep_on(stream.try_clone()?, sender.clone());
+    wait_for_loss(claim.clone(), sender.clone());
+    listen(stream.try_clone()?, sender);
+    let Heard { lost, gone, signalled, ended } = hear(&mut news, signals, &stream).await;
+    if ended.is_none() {
+        // TU-35: the guard was killed. The command died with it; this program is the next subreaper.
+        while kill_children() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let why = match (lost.or(gone), ended) {
-            (Some(reason), _) => reason,
-            (None, None) => {
-                "the guard was killed, and the command with it; check its last step by its fence".to_owned()
-            }
-            (None, Some([0, code])) => return Ok(Ended::Code(code)),
-            (None, Some(_)) => claim.ran_out(kept.limit),
-        };
-        output.error(&anyhow::anyhow!(why));
-        Ok(Ended::Code(LOST))
     }
+    let _ = child.wait();
+    is_over.store(true, Ordering::Relaxed);
+    claim.release();
+    if let Some(code) = signalled {
+        return Ok(Ended::Signal(code));
+    }
+    let why = match (lost.or(gone), ended) {
+        (Some(reason), _) => reason,
+        (None, None) => {
+            "the guard was killed, and the command with it; check its last step by its fence".to_owned()
+        }
+        (None, Some([0, code])) => return Ok(Ended::Code(code)),
+        (None, Some(_)) => claim.ran_out(kept.limit),
+    };
+    output.error(&anyhow::anyhow!(why));
+    Ok(Ended::Code(LOST))
+}
 
-    fn start_guard(
-        &self,
-        client: &Client,
-        claim: &impl Claim,
-        kept: Kept,
-    ) -> anyhow::Result<(Child, UnixStream)> {
+/// A guard that has started and waits for its first message.
+struct Guard {
+    child: Option<Child>,
+    listener: UnixListener,
+}
+
+impl Guard {
+    fn start(run: &Guarded<'_>) -> anyhow::Result<Self> {
         set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
         let socket = format!("annulus-guard-{}", uuid::Uuid::new_v4());
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket.as_bytes())?)?;
         let mut guard = Command::new("/proc/self/exe");
-        guard.args([VERB, &socket, &kept.asked.as_micros().to_string(), &micros(kept.left).to_string()]);
-        if let Some((term, kill)) = kept.limit {
-            guard.args(["--term-at", &term.as_micros().to_string()]);
-            guard.args(["--kill-at", &kill.as_micros().to_string()]);
-        }
-        if self.how.foreground {
+        guard.args([VERB, &socket]);
+        if run.how.foreground {
             guard.arg(format!("--group={}", getpgrp().as_raw_nonzero()));
             guard.process_group(0);
         }
-        guard.arg("--").args(self.command);
-        guard.envs(claim.env()).env("ANNULUS_AGENT", client.addr().to_string());
-        let mut child = guard.spawn().context("cannot start the guard")?;
+        guard.arg("--").args(run.command);
+        let child = guard.spawn().context("cannot start the guard")?;
+        Ok(Self { child: Some(child), listener })
+    }
+
+    /// Lets the guard start the command.
+    fn connect(mut self, start: &Start) -> anyhow::Result<(Child, UnixStream)> {
+        use std::io::Write as _;
+        let child = self.child.as_ref().context("the guard was started")?;
         // A guard that ends before it has called never will.
-        let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        let mut fds = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
+        let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+        let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
         while let Err(error) = poll(&mut fds, None) {
             anyhow::ensure!(error == Errno::INTR, "the guard does not answer: {error}");
         }
-        if fds[0].revents().is_empty() {
-            child.wait()?;
-            anyhow::bail!("the guard ended before its command began; try again");
-        }
-        let (stream, _) = listener.accept().context("the guard does not answer")?;
+        anyhow::ensure!(!fds[0].revents().is_empty(), "the guard ended before its command began; try again");
+        let (mut stream, _) = self.listener.accept().context("the guard does not answer")?;
+        stream.write_all(&start.to_bytes()).context("the guard does not answer")?;
+        let child = self.child.take().context("the guard was started")?;
         Ok((child, stream))
+    }
+}
+
+impl Drop for Guard {
+    /// Ends a guard whose turn did not come. It has started nothing.
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

@@ -13,12 +13,17 @@ use crate::cli::guard::since_boot;
 /// How much a command that was stopped for its limit may have left of it, beside the time that its end takes.
 const LIMIT_SLACK: Duration = Duration::from_millis(100);
 
+/// A turn that took more than this part of its validity to come was waited for.
+const WAITED: u32 = 8;
+
 /// A turn as the agent gave it.
 #[derive(Clone)]
 pub(super) struct Lease {
     client: Client,
     name: String,
     id: String,
+    /// When the request for it was sent.
+    asked: Instant,
     answer: Value,
     limit: Duration,
     /// When its limit is over.
@@ -36,9 +41,10 @@ impl Lease {
         let ms = |duration: Duration| micros(duration).div_ceil(1000);
         let body = json!({ "name": name, "turn": id, "wait_ms": ms(run.wait), "limit_ms": ms(limit) });
         move || {
+            let asked = since_boot();
             let answer = client.post("/v1/turns", &body)?;
             answer["fence"].as_u64().context("the agent gave no fence; check --agent")?;
-            Ok(Self { client, name, id, answer, limit, ends: since_boot() + limit })
+            Ok(Self { client, name, id, asked, answer, limit, ends: since_boot() + limit })
         }
     }
 
@@ -61,6 +67,12 @@ fn kept(asked: Instant, answer: &Value) -> anyhow::Result<Kept> {
 impl Claim for Lease {
     fn env(&self) -> Vec<(&'static str, String)> {
         vec![("ANNULUS_FENCE", self.answer["fence"].to_string()), ("ANNULUS_TURN", self.id.clone())]
+    }
+
+    /// The answer to the request itself says enough, unless the turn was waited for.
+    fn first(&self) -> anyhow::Result<Kept> {
+        let kept = kept(self.asked, &self.answer)?;
+        if since_boot().since(kept.asked) > kept.left / WAITED { self.keep() } else { Ok(kept) }
     }
 
     fn interval(&self) -> Duration {
