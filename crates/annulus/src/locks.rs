@@ -99,7 +99,7 @@ impl Locks {
     }
 
     /// Prepares a request for a name; see [`Locking`].
-    #[must_use = "nothing is asked before `acquire`"]
+    #[must_use = "no request is sent before `acquire`"]
     pub fn lock(&self, name: impl Into<String>) -> Locking {
         Locking { locks: self.clone(), name: name.into(), wait: FOR_EVER, limit: FOR_EVER }
     }

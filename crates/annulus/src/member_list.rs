@@ -414,7 +414,7 @@ pub enum MembersError {
     #[error("too many messages wait to be sent: try again later, or use `broadcast`, which waits")]
     Full,
     /// The timeout passed before a member was sent the update; it stays in the queue.
-    #[error("nobody could be told in time: it is still on its way")]
+    #[error("no member received the broadcast within the timeout; it is still being sent")]
     TimedOut,
     /// None of the addresses can be joined.
     #[error("there is no address to join: they are this node's own, or already being joined")]

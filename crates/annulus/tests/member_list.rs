@@ -30,7 +30,7 @@ async fn told(
         }
         panic!("the node ended");
     };
-    tokio::time::timeout(PATIENCE, heard).await.expect("it is told in time");
+    tokio::time::timeout(PATIENCE, heard).await.expect("it gets the event in time");
 }
 
 #[tokio::test]

@@ -270,7 +270,7 @@ fn keys_and_messages_are_text_and_a_lost_connection_is_mended() {
     assert_eq!(browser.eval("document.querySelectorAll('main script, main img').length"), 0);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 
-    // The load would bury what is rare: its messages are seen when somebody asks for them.
+    // The load would hide what is rare: its messages are seen when somebody asks for them.
     let seen = "[...document.querySelectorAll('#lines li')].filter((line) => !line.hidden && line.textContent.includes('plain: ')).length";
     assert_eq!(browser.eval(seen), 0, "traffic is hidden at first");
     browser.tab_to("#filter-traffic input");

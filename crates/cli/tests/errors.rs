@@ -100,7 +100,7 @@ const CODES: &[&str] = &[
 /// Codes that no test can provoke reliably: a full queue, a failing disk, a stopping agent, a bug.
 const MOMENTS: &[&str] = &[
     "too_many_events",
-    "nobody_told",
+    "broadcast_timeout",
     "body_too_slow",
     "delivery_unknown",
     "queue_full",

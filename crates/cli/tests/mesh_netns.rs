@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::netns::Netns;
 use common::{Agent, annulus, wait_until};
 use serde_json::Value;
 
@@ -37,19 +38,10 @@ const DAY_SECONDS: u64 = 86_400;
 
 /// A bridge and namespaces that hang on it. It goes with the test.
 struct Lab {
-    tag: String,
+    net: Netns,
     data: tempfile::TempDir,
     /// How far the wall clocks of agents are ahead that are started from now on.
     moved_seconds: u64,
-}
-
-fn ip(args: &str) -> bool {
-    let run = Command::new("ip").args(args.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    run.is_ok_and(|status| status.success())
-}
-
-fn must(args: &str) {
-    assert!(ip(args), "`ip {args}` fails");
 }
 
 fn addr(node: usize) -> Ipv4Addr {
@@ -57,49 +49,16 @@ fn addr(node: usize) -> Ipv4Addr {
 }
 
 impl Lab {
-    /// Whether this machine allows one; prints the reason if not.
-    fn possible() -> bool {
-        static POSSIBLE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *POSSIBLE.get_or_init(Self::try_one)
-    }
-
-    fn try_one() -> bool {
-        let probe = format!("anm{}", std::process::id());
-        let possible =
-            ip(&format!("netns add {probe}")) && ip(&format!("-n {probe} link add hub type bridge"));
-        ip(&format!("netns del {probe}"));
-        assert!(
-            possible || std::env::var_os("CI").is_none(),
-            "CI needs root and `ip` for network namespaces"
-        );
-        if !possible {
-            common::tell(format_args!("SKIPPED: no root, or no `ip`, or no network namespaces here"));
-        }
-        possible
-    }
-
     /// One for each test of this process.
     fn new(letter: char) -> Self {
-        let tag = format!("anm{letter}{}", std::process::id() % 100_000);
-        let lab = Self { tag, data: tempfile::tempdir().expect("there is room"), moved_seconds: 0 };
+        let addrs: Vec<Ipv4Addr> = (0..NAMES.len()).map(addr).collect();
+        let net = Netns::new(&format!("m{letter}"), &addrs, addrs.len());
+        let lab = Self { net, data: tempfile::tempdir().expect("there is room"), moved_seconds: 0 };
         std::fs::write(lab.path("clock.c"), CLOCK).expect("there is room");
         let (from, to) = (lab.path("clock.c"), lab.path("clock.so"));
         let compiled =
             Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(to).arg(from).arg("-ldl").status();
         assert!(compiled.is_ok_and(|status| status.success()), "a C compiler makes the clock");
-        let tag = &lab.tag;
-        must(&format!("netns add {tag}s"));
-        must(&format!("-n {tag}s link add hub type bridge"));
-        must(&format!("-n {tag}s link set hub up"));
-        for node in 0..NAMES.len() {
-            must(&format!("netns add {tag}{node}"));
-            must(&format!("-n {tag}s link add port{node} type veth peer name eth0 netns {tag}{node}"));
-            must(&format!("-n {tag}s link set port{node} master hub"));
-            must(&format!("-n {tag}s link set port{node} up"));
-            must(&format!("-n {tag}{node} link set lo up"));
-            must(&format!("-n {tag}{node} addr add {}/24 brd + dev eth0", addr(node)));
-            must(&format!("-n {tag}{node} link set eth0 up"));
-        }
         lab
     }
 
@@ -107,22 +66,11 @@ impl Lab {
         self.data.path().join(name)
     }
 
-    /// Takes the link of a node down, or up again.
-    fn link(&self, node: usize, state: &str) {
-        must(&format!("-n {}s link set port{node} {state}", self.tag));
-    }
-
     fn within(&self, node: usize, args: &[&str]) -> Command {
-        let inner = annulus(args);
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}{node}", self.tag)]);
-        command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
+        let mut command = self.net.within(node, &annulus(args));
         if self.moved_seconds > 0 {
             let moved = self.moved_seconds.to_string();
             command.env("LD_PRELOAD", self.path("clock.so")).env("MOVED_SECONDS", moved);
-        }
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
-            command.env_remove(name);
         }
         command
     }
@@ -170,9 +118,9 @@ impl Lab {
         });
         let script: Vec<String> = numbers.map(|number| post(&to, number)).collect();
         std::fs::write(self.path("script"), script.join("next\n")).expect("there is room");
-        let mut curl = Command::new("ip");
-        curl.args(["netns", "exec", &format!("{}{RED}", self.tag), "curl", "--silent", "--show-error"]);
-        let curl = curl.arg("--config").arg(self.path("script"));
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--config"]).arg(self.path("script"));
+        let mut curl = self.net.within(RED, &curl);
         curl.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("curl runs")
     }
 
@@ -181,9 +129,12 @@ impl Lab {
         let rules = "table inet cut { chain in { type filter hook input priority 0; policy drop; }; \
                      chain out { type filter hook output priority 0; policy drop; }; };";
         let rules = if is_cut { rules } else { "delete table inet cut" };
-        let mut nft = Command::new("ip");
-        nft.args(["netns", "exec", &format!("{}{node}", self.tag), "nft", rules]);
-        assert!(nft.status().is_ok_and(|status| status.success()), "nft takes `{rules}`");
+        let mut nft = Command::new("nft");
+        nft.arg(rules);
+        assert!(
+            self.net.within(node, &nft).status().is_ok_and(|status| status.success()),
+            "nft takes `{rules}`"
+        );
     }
 
     /// The longest time from giving a letter to blue until red gave it to another node, from the events of red.
@@ -229,14 +180,6 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for name in (0..NAMES.len()).map(|node| node.to_string()).chain(["s".into()]) {
-            ip(&format!("netns del {}{name}", self.tag));
-        }
-    }
-}
-
 /// All agents, connected with each other.
 fn start_all(lab: &Lab) -> Vec<Agent> {
     let agents: Vec<Agent> = (0..NAMES.len()).map(|node| lab.start(node)).collect();
@@ -274,14 +217,14 @@ fn wait_for_delivery(lab: &Lab, messages: usize) {
 /// day later, after restarts of all nodes.
 #[test]
 fn cuf_16_a_peer_whose_link_goes_down_and_that_dies_without_a_word_loses_nothing() {
-    if !Lab::possible() {
+    if !Netns::are_possible() {
         return;
     }
     let mut lab = Lab::new('a');
     let mut agents = start_all(&lab);
     lab.send(0);
     wait_until("the first letter is delivered", || (lab.states() == ["delivered"]).then_some(()));
-    lab.link(BLUE, "down");
+    lab.net.link(BLUE, "down");
     let cut = Instant::now();
     lab.send(1);
     let sent = Instant::now();
@@ -326,7 +269,7 @@ fn cuf_16_a_peer_whose_link_goes_down_and_that_dies_without_a_word_loses_nothing
     let blue = book.as_array().into_iter().flatten().find(is_blue).expect("red knows blue");
     let last_seen = blue["last_seen"].as_u64().unwrap_or_default();
     assert!((DAY_SECONDS - 60..DAY_SECONDS + 600).contains(&(now - last_seen)), "{now} {blue}");
-    lab.link(BLUE, "up");
+    lab.net.link(BLUE, "up");
     agents[BLUE] = lab.start(BLUE);
     wait_for_delivery(&lab, MESSAGES + 2);
 }
@@ -339,7 +282,7 @@ fn outbox_line(lab: &Lab, number: usize) -> Value {
 /// A link is down in the middle of a thousand sends, and is up again after a while.
 #[test]
 fn cuf_16_a_link_that_is_down_in_the_middle_of_a_thousand_sends_loses_nothing() {
-    if !Lab::possible() {
+    if !Netns::are_possible() {
         return;
     }
     let lab = Lab::new('b');
@@ -347,9 +290,9 @@ fn cuf_16_a_link_that_is_down_in_the_middle_of_a_thousand_sends_loses_nothing() 
     let mut curl = lab.send_many(0..THOUSAND);
     let sent = || outbox_len(&lab);
     wait_until("it is in the middle of it", || (sent() >= THOUSAND / 4).then_some(()));
-    lab.link(BLUE, "down");
+    lab.net.link(BLUE, "down");
     wait_until("it goes on without blue", || (sent() >= THOUSAND / 2).then_some(()));
-    lab.link(BLUE, "up");
+    lab.net.link(BLUE, "up");
     assert!(curl.wait().is_ok_and(|status| status.success()), "every request is answered");
     assert_eq!(sent(), THOUSAND);
     wait_for_delivery(&lab, THOUSAND);
@@ -360,7 +303,7 @@ fn cuf_16_a_link_that_is_down_in_the_middle_of_a_thousand_sends_loses_nothing() 
 #[test]
 #[ignore = "takes minutes, needs nft, and its times need a quiet machine"]
 fn cuf_16_cuts_of_one_to_fifty_seconds_lose_nothing_and_delay_little() {
-    assert!(Lab::possible(), "it needs root and `ip`");
+    assert!(Netns::are_possible(), "it needs root and `ip`");
     let lab = Lab::new('c');
     let _agents = start_all(&lab);
     let mut sent = 0;

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use common::netns::Netns;
 use common::tables::leaves;
 use common::{Agent, annulus, wait_until};
 use serde_json::Value;
@@ -16,65 +17,12 @@ const NODES: usize = 4;
 /// The nodes on the first of the two bridges.
 const LEFT: usize = 2;
 
-/// The bridges and the namespaces. They go with the test.
-struct Lab {
-    tag: String,
-}
-
-fn ip(args: &str) -> bool {
-    let run = Command::new("ip").args(args.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    run.is_ok_and(|status| status.success())
-}
-
-fn must(args: &str) {
-    assert!(ip(args), "`ip {args}` fails");
-}
+/// Agents in namespaces.
+struct Lab(Netns);
 
 impl Lab {
-    /// `None` if this machine has no namespaces for us.
-    fn new() -> Option<Self> {
-        let lab = Self { tag: format!("ar{}", std::process::id() % 100_000) };
-        let tag = &lab.tag;
-        if !ip(&format!("netns add {tag}s")) || !ip(&format!("-n {tag}s link add brl type bridge")) {
-            assert!(std::env::var_os("CI").is_none(), "CI needs root and `ip` for network namespaces");
-            common::tell(format_args!("SKIPPED: no root, or no `ip`, or no network namespaces here"));
-            return None;
-        }
-        must(&format!("-n {tag}s link add brr type bridge"));
-        must(&format!("-n {tag}s link add cablel type veth peer name cabler"));
-        for side in ["l", "r"] {
-            must(&format!("-n {tag}s link set br{side} up"));
-            must(&format!("-n {tag}s link set cable{side} master br{side}"));
-            must(&format!("-n {tag}s link set cable{side} up"));
-        }
-        for node in 0..NODES {
-            let bridge = if node < LEFT { "brl" } else { "brr" };
-            must(&format!("netns add {tag}{node}"));
-            must(&format!("-n {tag}s link add port{node} type veth peer name eth0 netns {tag}{node}"));
-            must(&format!("-n {tag}s link set port{node} master {bridge}"));
-            must(&format!("-n {tag}s link set port{node} up"));
-            must(&format!("-n {tag}{node} link set lo up"));
-            must(&format!("-n {tag}{node} addr add {}/24 brd + dev eth0", addr(node)));
-            must(&format!("-n {tag}{node} link set eth0 up"));
-        }
-        Some(lab)
-    }
-
-    /// Pulls the cable between the bridges, or puts it back.
-    fn cable(&self, state: &str) {
-        must(&format!("-n {}s link set cablel {state}", self.tag));
-    }
-
-    /// A command inside of a node's namespace.
     fn within(&self, node: usize, args: &[&str]) -> Command {
-        let inner = annulus(args);
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}{node}", self.tag)]);
-        command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
-            command.env_remove(name);
-        }
-        command
+        self.0.within(node, &annulus(args))
     }
 
     fn start(&self, node: usize, services: &str) -> Agent {
@@ -104,14 +52,6 @@ impl Lab {
                 let tables = self.json(node, &["tables"])?;
                 (tables["active"] == true && leaves(&tables).len() == count).then_some(())
             });
-        }
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for name in (0..NODES).map(|node| node.to_string()).chain(["s".into()]) {
-            ip(&format!("netns del {}{name}", self.tag));
         }
     }
 }
@@ -163,7 +103,11 @@ impl Sends {
 
 /// Messages sent while the cable is out all get an answer, and soon after it is back every pair reaches each other.
 fn partition_heals(services: &str) {
-    let Some(lab) = Lab::new() else { return };
+    if !Netns::are_possible() {
+        return;
+    }
+    let addrs: Vec<Ipv4Addr> = (0..NODES).map(addr).collect();
+    let lab = Lab(Netns::new("r", &addrs, LEFT));
     let _agents: Vec<Agent> = (0..NODES).map(|node| lab.start(node, services)).collect();
     let all: Vec<usize> = (0..NODES).collect();
     lab.wait_for_leaves(&all, NODES - 1);
@@ -173,7 +117,7 @@ fn partition_heals(services: &str) {
         .collect::<Option<_>>()
         .expect("everybody has joined");
 
-    lab.cable("down");
+    lab.0.cable("down");
     let mut sends = Sends::default();
     // Until the nodes of the other side are gone; messages go on meanwhile.
     wait_until("the nodes are apart", || {
@@ -185,7 +129,7 @@ fn partition_heals(services: &str) {
         "{services}: {answered} sends in the cut have an answer, the slowest after {slowest:?}"
     ));
 
-    lab.cable("up");
+    lab.0.cable("up");
     let healed = Instant::now();
     // The first message of every pair that is delivered at the very node it is for.
     let mut slowest = Duration::ZERO;

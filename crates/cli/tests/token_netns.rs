@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
+use common::netns::Netns;
 use common::{Agent, annulus, wait_until};
 use serde_json::Value;
 
@@ -14,81 +15,12 @@ const NODES: usize = 5;
 /// The nodes on the first of the two bridges.
 const LEFT: usize = 2;
 
-/// Two bridges joined by a cable, and namespaces that hang on them. It goes with the test.
-struct Lab {
-    /// The beginning of all its names.
-    tag: String,
-}
-
-fn ip(args: &str) -> bool {
-    let run = Command::new("ip").args(args.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    run.is_ok_and(|status| status.success())
-}
-
-fn must(args: &str) {
-    assert!(ip(args), "`ip {args}` fails");
-}
+/// Agents in namespaces.
+struct Lab(Netns);
 
 impl Lab {
-    /// Whether this machine allows one; prints the reason if not.
-    fn possible() -> bool {
-        let probe = format!("anp{}", std::process::id());
-        let possible = ip(&format!("netns add {probe}"))
-            && ip(&format!("-n {probe} link set lo up"))
-            && ip(&format!("link add {probe} type bridge"));
-        ip(&format!("link del {probe}"));
-        ip(&format!("netns del {probe}"));
-        assert!(
-            possible || std::env::var_os("CI").is_none(),
-            "CI needs root and `ip` for network namespaces"
-        );
-        if !possible {
-            common::tell(format_args!("SKIPPED: no root, or no `ip`, or no network namespaces here"));
-        }
-        possible
-    }
-
-    fn new(test: &str) -> Self {
-        let lab = Self { tag: format!("an{test}{}", std::process::id() % 100_000) };
-        let tag = &lab.tag;
-        must(&format!("netns add {tag}s"));
-        for bridge in ["l", "r"] {
-            must(&format!("-n {tag}s link add br{bridge} type bridge"));
-            must(&format!("-n {tag}s link set br{bridge} up"));
-        }
-        must(&format!("-n {tag}s link add cablel type veth peer name cabler"));
-        for side in ["l", "r"] {
-            must(&format!("-n {tag}s link set cable{side} master br{side}"));
-            must(&format!("-n {tag}s link set cable{side} up"));
-        }
-        for node in 0..NODES {
-            let bridge = if node < LEFT { "brl" } else { "brr" };
-            must(&format!("netns add {tag}{node}"));
-            must(&format!("-n {tag}s link add port{node} type veth peer name eth0 netns {tag}{node}"));
-            must(&format!("-n {tag}s link set port{node} master {bridge}"));
-            must(&format!("-n {tag}s link set port{node} up"));
-            must(&format!("-n {tag}{node} link set lo up"));
-            must(&format!("-n {tag}{node} addr add {}/24 brd + dev eth0", addr(node)));
-            must(&format!("-n {tag}{node} link set eth0 up"));
-        }
-        lab
-    }
-
-    /// Pulls the cable between the bridges, or puts it back.
-    fn cable(&self, state: &str) {
-        must(&format!("-n {}s link set cablel {state}", self.tag));
-    }
-
-    /// A command inside of a node's namespace.
     fn within(&self, node: usize, args: &[&str]) -> Command {
-        let inner = annulus(args);
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}{node}", self.tag)]);
-        command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
-            command.env_remove(name);
-        }
-        command
+        self.0.within(node, &annulus(args))
     }
 
     fn start(&self, node: usize, data: &std::path::Path) -> Agent {
@@ -120,14 +52,6 @@ impl Lab {
         let output = self.within(node, args).output().expect("`ip` runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("it prints text")
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        for name in (0..NODES).map(|node| node.to_string()).chain(["s".into()]) {
-            ip(&format!("netns del {}{name}", self.tag));
-        }
     }
 }
 
@@ -194,10 +118,11 @@ fn kill_holder(lab: &Lab, agents: &mut [Option<Agent>]) -> usize {
 
 #[test]
 fn five_agents_on_a_bridge_survive_kills_and_a_cut() {
-    if !Lab::possible() {
+    if !Netns::are_possible() {
         return;
     }
-    let (lab, data) = (Lab::new("a"), tempfile::tempdir().unwrap());
+    let addrs: Vec<Ipv4Addr> = (0..NODES).map(addr).collect();
+    let (lab, data) = (Lab(Netns::new("t", &addrs, LEFT)), tempfile::tempdir().unwrap());
     let mut agents: Vec<Option<Agent>> = (0..NODES).map(|node| Some(lab.start(node, data.path()))).collect();
     let everybody: Vec<usize> = (0..NODES).collect();
     wait_for_one(&lab, &everybody, NODES, "five agents are one ring");
@@ -224,7 +149,7 @@ fn five_agents_on_a_bridge_survive_kills_and_a_cut() {
             .collect()
     };
     let before: HashSet<String> = everybody.iter().flat_map(|node| restores(*node)).collect();
-    lab.cable("down");
+    lab.0.cable("down");
     let (left, right): (Vec<usize>, Vec<usize>) = everybody.iter().partition(|node| **node < LEFT);
     wait_for_one(&lab, &left, NODES, "the left half goes on");
     wait_for_one(&lab, &right, NODES, "the right half goes on");
@@ -235,7 +160,7 @@ fn five_agents_on_a_bridge_survive_kills_and_a_cut() {
     wait_for_one(&lab, &left, NODES, "the left half knows its value");
     wait_for_one(&lab, &right, NODES, "the right half knows its value");
     let both = [passed_on(&lab, &left), passed_on(&lab, &right)];
-    lab.cable("up");
+    lab.0.cable("up");
     // A node with both values has the data of both branches, and with it every count of both.
     for node in &everybody {
         let now = wait_until("the lines have met", || {

@@ -15,20 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::netns::Netns;
 use common::{Agent, annulus, pause, tell, wait_until};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 const NODES: usize = 5;
 const VOTERS: usize = 3;
-
-fn ip(args: &str) -> bool {
-    let run = Command::new("ip").args(args.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    run.is_ok_and(|status| status.success())
-}
-
-fn must(args: &str) {
-    assert!(ip(args), "`ip {args}` fails");
-}
 
 fn signal(pid: u32, name: &str) {
     // A process that has ended needs no signal.
@@ -41,61 +33,23 @@ fn addr(node: usize) -> Ipv4Addr {
 
 /// Agents on a bridge, and loops of commands beside them. It goes with the test.
 struct Lab {
-    /// The beginning of all its names.
-    tag: String,
-    data: tempfile::TempDir,
-    flags: Vec<String>,
     agents: Vec<Agent>,
     loops: Vec<Child>,
+    flags: Vec<String>,
+    // After the agents, which use both.
+    net: Netns,
+    data: tempfile::TempDir,
 }
 
 impl Lab {
-    /// Whether this machine allows one; prints the reason if not.
-    fn possible(test: &str) -> bool {
-        let probe = format!("atp{test}{}", std::process::id());
-        let possible =
-            ip(&format!("netns add {probe}")) && ip(&format!("-n {probe} link add br0 type bridge"));
-        ip(&format!("netns del {probe}"));
-        assert!(
-            possible || std::env::var_os("CI").is_none(),
-            "CI needs root and `ip` for network namespaces"
-        );
-        if !possible {
-            tell(format_args!("SKIPPED: no root, or no `ip`, or no network namespaces here"));
-        }
-        possible
-    }
-
     fn new(test: &str, flags: &[&str]) -> Self {
-        let tag = format!("at{test}{}", std::process::id() % 100_000);
-        must(&format!("netns add {tag}s"));
-        must(&format!("-n {tag}s link add br0 type bridge"));
-        must(&format!("-n {tag}s link set br0 up"));
-        for node in 0..NODES {
-            must(&format!("netns add {tag}{node}"));
-            must(&format!("-n {tag}s link add port{node} type veth peer name eth0 netns {tag}{node}"));
-            must(&format!("-n {tag}s link set port{node} master br0"));
-            must(&format!("-n {tag}s link set port{node} up"));
-            must(&format!("-n {tag}{node} link set lo up"));
-            must(&format!("-n {tag}{node} addr add {}/24 brd + dev eth0", addr(node)));
-            must(&format!("-n {tag}{node} link set eth0 up"));
-        }
+        let addrs: Vec<Ipv4Addr> = (0..NODES).map(addr).collect();
+        let net = Netns::new(test, &addrs, NODES);
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let data = tempfile::tempdir().expect("there is a place for files");
-        let mut lab = Self { tag, data, flags, agents: Vec::new(), loops: Vec::new() };
+        let mut lab = Self { net, data, flags, agents: Vec::new(), loops: Vec::new() };
         lab.agents = (0..NODES).map(|node| lab.start(node)).collect();
         lab
-    }
-
-    /// A program inside of a node's namespace.
-    fn within(&self, node: usize, inner: &Command) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}{node}", self.tag)]);
-        command.arg(inner.get_program()).args(inner.get_args()).stdin(Stdio::null());
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("ANNULUS_")) {
-            command.env_remove(name);
-        }
-        command
     }
 
     fn start(&self, node: usize) -> Agent {
@@ -108,14 +62,14 @@ impl Lab {
             dir.to_str().expect("paths of tests are text"),
         ]);
         inner.args(&self.flags);
-        let child = self.within(node, &inner).stderr(Stdio::piped()).spawn().expect("`ip` runs");
+        let child = self.net.within(node, &inner).stderr(Stdio::piped()).spawn().expect("`ip` runs");
         let mut agent = Agent::adopt(IpAddr::V4(addr(node)), child);
         agent.wait_for_log("agent started");
         agent
     }
 
     fn json(&self, node: usize, args: &[&str]) -> Option<serde_json::Value> {
-        let output = self.within(node, &annulus(args)).output().expect("`ip` runs");
+        let output = self.net.within(node, &annulus(args)).output().expect("`ip` runs");
         serde_json::from_slice(&output.stdout).ok()
     }
 
@@ -132,7 +86,7 @@ impl Lab {
             let line = format!("while {lives}; do {program} {verb} -- sh -c '{script}'; sleep 0.01; done");
             let mut shell = Command::new("sh");
             shell.args(["-c", &line]);
-            let mut shell = self.within(node, &shell);
+            let mut shell = self.net.within(node, &shell);
             shell.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
             self.loops.push(shell.spawn().expect("`ip` runs"));
         }
@@ -163,9 +117,9 @@ impl Lab {
 
     /// Cuts a node off for this time.
     fn cut(&self, node: usize, time: Duration) {
-        must(&format!("-n {}s link set port{node} down", self.tag));
+        self.net.link(node, "down");
         pause(time);
-        must(&format!("-n {}s link set port{node} up", self.tag));
+        self.net.link(node, "up");
     }
 
     fn kill(&mut self, node: usize, before_start: Duration) {
@@ -182,10 +136,6 @@ impl Drop for Lab {
             // By the system call: some kill(1) take a negative number for all processes.
             let _ = kill_process_group(Pid::from_child(shell), Signal::KILL);
             let _ = shell.wait();
-        }
-        self.agents.clear();
-        for name in (0..NODES).map(|node| node.to_string()).chain(["s".into()]) {
-            ip(&format!("netns del {}{name}", self.tag));
         }
     }
 }
@@ -240,7 +190,7 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Exclusive turns: two loops on each node, one for a name and one for the turn of the ring.
 fn exclusive(test: &str, lease: &str, length: Duration) {
-    if !Lab::possible(test) {
+    if !Netns::are_possible() {
         return;
     }
     let voters = (0..VOTERS).map(|node| addr(node).to_string()).collect::<Vec<_>>().join(",");
@@ -286,7 +236,7 @@ fn exclusive(test: &str, lease: &str, length: Duration) {
 
 /// Weak turns: agent, client, or both are stopped, and agents are killed; no cuts, and no start while a process is stopped.
 fn weak(test: &str, length: Duration) {
-    if !Lab::possible(test) {
+    if !Netns::are_possible() {
         return;
     }
     let mut lab = Lab::new(test, &["--services", "token"]);

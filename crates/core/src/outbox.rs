@@ -333,7 +333,7 @@ impl<M: Machine> Outbox<'_, M> {
         reply: impl FnMut(RequestId, C::Reply) -> Option<M::Reply>,
         run: impl FnOnce(&mut Outbox<'_, C>) -> T,
     ) -> T {
-        self.nested_where(service, |told| Some(event(told)), reply, run)
+        self.nested_where(service, |inner| Some(event(inner)), reply, run)
     }
 
     /// The same; the driver also gets no event for which `event` returns `None`.

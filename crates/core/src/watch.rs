@@ -77,7 +77,7 @@ pub struct Watched {
     /// Bytes that were acknowledged at the last look.
     acknowledged: u64,
     /// Acknowledged bytes that were reported to the machine.
-    told: u64,
+    reported: u64,
     /// Since when bytes are unacknowledged.
     since: Instant,
     wait: Duration,
@@ -90,7 +90,7 @@ impl Watched {
     #[must_use]
     pub fn new(watch: Watch, sent: u64, now: Instant) -> Self {
         let next = (sent > 0).then(|| now + LOOK_MIN);
-        Self { watch, sent, acknowledged: 0, told: 0, since: now, wait: LOOK_MIN, next }
+        Self { watch, sent, acknowledged: 0, reported: 0, since: now, wait: LOOK_MIN, next }
     }
 
     /// Changes the watch.
@@ -131,8 +131,8 @@ impl Watched {
             self.wait = LOOK_MIN;
         }
         self.acknowledged = acknowledged;
-        let confirmed = if self.watch.confirm { (acknowledged - self.told) as usize } else { 0 };
-        self.told += confirmed as u64;
+        let confirmed = if self.watch.confirm { (acknowledged - self.reported) as usize } else { 0 };
+        self.reported += confirmed as u64;
         let is_open = acknowledged < self.sent;
         self.next = is_open.then(|| now + self.wait);
         self.wait = (self.wait * 2).min(LOOK_MAX);

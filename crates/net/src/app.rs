@@ -111,7 +111,7 @@ impl<M: Machine> App<M> {
         let full = self.requests.len() >= self.requests_max;
         match self.requests.remove(&request) {
             Some(asker) => asker.give(reply),
-            None => tracing::debug!(request = request.0, "a reply that nobody waits for"),
+            None => tracing::debug!(request = request.0, "a reply without a waiting caller"),
         }
         if full {
             self.signal.raise();

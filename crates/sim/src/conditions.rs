@@ -78,7 +78,7 @@ impl Conditions {
 
 impl Conditions {
     /// Draws the streams of Linux, the noise of [`Conditions::swarm`], and faults of all kinds. Clones, lying disks and
-    /// rollbacks are left out, because they break the promises of disks.
+    /// rollbacks are left out, because they break the promises of disks. So are new addresses.
     #[must_use]
     pub fn all_faults(rng: &mut Rng) -> Self {
         let mut conditions = Self::swarm(rng);

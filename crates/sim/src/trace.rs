@@ -110,7 +110,7 @@ struct Sink {
     json: bool,
     failed: io::Result<()>,
     /// The number of events of each host, for their sequence numbers.
-    told: BTreeMap<HostId, u64>,
+    events: BTreeMap<HostId, u64>,
 }
 
 impl Sink {
@@ -125,7 +125,7 @@ impl Sink {
             match (record, host) {
                 // An event has the same form here as in the API of an agent.
                 (Record::Event { event }, Some(host)) => {
-                    let seq = self.told.entry(host).or_insert(0);
+                    let seq = self.events.entry(host).or_insert(0);
                     *seq += 1;
                     let node = host.to_string();
                     // Events of our protocols are objects; another machine may emit a bare value.
@@ -155,7 +155,7 @@ pub(crate) struct Trace {
 impl Trace {
     /// Sends a line for everything from now on, JSON or readable.
     pub(crate) fn add_writer(&mut self, writer: Box<dyn Write>, json: bool) {
-        self.sinks.push(Sink { writer, json, failed: Ok(()), told: BTreeMap::new() });
+        self.sinks.push(Sink { writer, json, failed: Ok(()), events: BTreeMap::new() });
     }
 
     /// Notes that something happened: it goes into the hash, and if lines are wanted, `record` makes one.

@@ -43,7 +43,7 @@ pub(crate) const KEYS: &[Key] = &[
     key("token.preset", Kind::Choice(&["lan", "local"]), "lan", "The timers: lan, or local for nodes on one machine."),
     key("token.broadcast", Kind::Ips, "", "The addresses for token requests (TR1); the broadcast address of the bind address's network if not set."),
     key("token.allow", Kind::Networks, "", "Networks whose nodes may join the ring of this one; all if not set."),
-    key("token.host_id", Kind::Number(1, (1 << 31) - 1), "", "The number of this node in the ring; drawn once and kept if not set."),
+    key("token.host_id", Kind::Number(1, (1 << 31) - 1), "", "The number of this node in the ring; drawn once and stored if not set."),
     key("token.renew_timeout", Kind::Duration, "", "The time without the token after which a node requests it (TR1); that of the preset if not set."),
     key("token.pass_timeout", Kind::Duration, "", "The timeout of a pass of the token; that of the preset if not set."),
     key("token.tr_interval", Kind::Duration, "", "The interval between two token requests (TR1); that of the preset if not set."),

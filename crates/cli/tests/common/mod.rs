@@ -6,6 +6,7 @@ pub(crate) mod browser;
 pub(crate) mod foreign;
 pub(crate) mod members;
 pub(crate) mod mesh;
+pub(crate) mod netns;
 pub(crate) mod ring;
 pub(crate) mod tables;
 

@@ -74,11 +74,6 @@ impl<K: Copy + Ord> Timers<K> {
         self.at.get(&key).copied()
     }
 
-    /// All timers in the order of their keys.
-    pub fn iter(&self) -> impl Iterator<Item = (K, Instant)> {
-        self.at.iter().map(|(key, at)| (*key, *at))
-    }
-
     /// The number of timers.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -192,7 +192,7 @@ impl OwnPart {
     }
 
     pub(super) fn handle_event(&mut self, now: Now, event: &Event, out: &mut Outbox<'_, Self>) {
-        self.0.handle_event(now, event, out);
+        let _ = self.0.handle(now, Input::Event(event), out);
     }
 
     pub(super) fn handle_reply(
@@ -202,7 +202,7 @@ impl OwnPart {
         reply: Reply,
         out: &mut Outbox<'_, Self>,
     ) {
-        self.0.handle_reply(now, request, reply, out);
+        let _ = self.0.handle(now, Input::Reply(request, reply), out);
     }
 }
 
@@ -224,6 +224,18 @@ impl PartialEq for OwnPart {
     }
 }
 
+/// An input of a companion that is no command.
+enum Input<'a> {
+    Start(&'a Bound),
+    Datagram(SocketId, SocketAddr, &'a [u8]),
+    Stream(StreamId, StreamEvent<'a>),
+    Stored(StoreReply<'a>),
+    Timeout,
+    Stop,
+    Event(&'a Event),
+    Reply(RequestId, Reply),
+}
+
 /// The methods of a companion, whatever its types.
 trait AnyCompanion: fmt::Debug + Send {
     fn as_any(&self) -> &dyn Any;
@@ -231,29 +243,9 @@ trait AnyCompanion: fmt::Debug + Send {
     fn is_equal(&self, other: &dyn AnyCompanion) -> bool;
     fn hears(&self) -> fn(&Event) -> Hearing;
     fn take_commands(&mut self) -> Vec<(RequestId, Command)>;
-    fn handle_event(&mut self, now: Now, event: &Event, out: &mut Outbox<'_, OwnPart>);
-    fn handle_reply(&mut self, now: Now, request: RequestId, reply: Reply, out: &mut Outbox<'_, OwnPart>);
-    fn endpoints(&self) -> Endpoints;
-    fn handle_start(&mut self, now: Now, bound: &Bound, out: &mut Outbox<'_, OwnPart>);
-    fn handle_datagram(
-        &mut self,
-        now: Now,
-        socket: SocketId,
-        from: SocketAddr,
-        bytes: &[u8],
-        out: &mut Outbox<'_, OwnPart>,
-    ) -> Result<(), Refusal>;
-    fn handle_stream(
-        &mut self,
-        now: Now,
-        stream: StreamId,
-        event: StreamEvent<'_>,
-        out: &mut Outbox<'_, OwnPart>,
-    ) -> Result<(), Refusal>;
-    fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: &mut Outbox<'_, OwnPart>);
+    fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox<'_, OwnPart>) -> Result<(), Refusal>;
     fn handle_command(&mut self, now: Now, request: RequestId, command: Own, out: &mut Outbox<'_, OwnPart>);
-    fn handle_timeout(&mut self, now: Now, out: &mut Outbox<'_, OwnPart>);
-    fn handle_stop(&mut self, now: Now, out: &mut Outbox<'_, OwnPart>);
+    fn endpoints(&self) -> Endpoints;
     fn is_stopped(&self) -> bool;
     fn poll_timeout(&self) -> Option<(Instant, &'static str)>;
     fn counters(&self, visit: VisitCounter<'_>);
@@ -313,46 +305,23 @@ impl<M: Companion> AnyCompanion for Adapter<M> {
         taken.unwrap_or_default()
     }
 
-    fn handle_event(&mut self, now: Now, event: &Event, out: &mut Outbox<'_, OwnPart>) {
-        self.run(out, |machine, inner| machine.handle_event(now, event, inner));
-    }
-
-    fn handle_reply(&mut self, now: Now, request: RequestId, reply: Reply, out: &mut Outbox<'_, OwnPart>) {
-        self.run(out, |machine, inner| machine.handle_reply(now, request, reply, inner));
-    }
-
-    fn endpoints(&self) -> Endpoints {
-        self.ask(Machine::endpoints)
-    }
-
-    fn handle_start(&mut self, now: Now, bound: &Bound, out: &mut Outbox<'_, OwnPart>) {
-        self.run(out, |machine, inner| machine.handle_start(now, bound, inner));
-    }
-
-    fn handle_datagram(
-        &mut self,
-        now: Now,
-        socket: SocketId,
-        from: SocketAddr,
-        bytes: &[u8],
-        out: &mut Outbox<'_, OwnPart>,
-    ) -> Result<(), Refusal> {
-        self.run(out, |machine, inner| machine.handle_datagram(now, socket, from, bytes, inner))
-            .unwrap_or(GONE)
-    }
-
-    fn handle_stream(
-        &mut self,
-        now: Now,
-        stream: StreamId,
-        event: StreamEvent<'_>,
-        out: &mut Outbox<'_, OwnPart>,
-    ) -> Result<(), Refusal> {
-        self.run(out, |machine, inner| machine.handle_stream(now, stream, event, inner)).unwrap_or(GONE)
-    }
-
-    fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: &mut Outbox<'_, OwnPart>) {
-        self.run(out, |machine, inner| machine.handle_stored(now, reply, inner));
+    fn handle(&mut self, now: Now, input: Input<'_>, out: &mut Outbox<'_, OwnPart>) -> Result<(), Refusal> {
+        let done = self.run(out, |machine, inner| {
+            match input {
+                Input::Start(bound) => machine.handle_start(now, bound, inner),
+                Input::Datagram(socket, from, bytes) => {
+                    return machine.handle_datagram(now, socket, from, bytes, inner);
+                }
+                Input::Stream(stream, event) => return machine.handle_stream(now, stream, event, inner),
+                Input::Stored(reply) => machine.handle_stored(now, reply, inner),
+                Input::Timeout => machine.handle_timeout(now, inner),
+                Input::Stop => machine.handle_stop(now, inner),
+                Input::Event(event) => machine.handle_event(now, event, inner),
+                Input::Reply(request, reply) => machine.handle_reply(now, request, reply, inner),
+            }
+            Ok(())
+        });
+        done.unwrap_or(GONE)
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Own, out: &mut Outbox<'_, OwnPart>) {
@@ -364,12 +333,8 @@ impl<M: Companion> AnyCompanion for Adapter<M> {
         }
     }
 
-    fn handle_timeout(&mut self, now: Now, out: &mut Outbox<'_, OwnPart>) {
-        self.run(out, |machine, inner| machine.handle_timeout(now, inner));
-    }
-
-    fn handle_stop(&mut self, now: Now, out: &mut Outbox<'_, OwnPart>) {
-        self.run(out, |machine, inner| machine.handle_stop(now, inner));
+    fn endpoints(&self) -> Endpoints {
+        self.ask(Machine::endpoints)
     }
 
     fn is_stopped(&self) -> bool {
@@ -399,7 +364,7 @@ impl Machine for OwnPart {
     }
 
     fn handle_start(&mut self, now: Now, bound: &Bound, out: &mut Outbox<'_, Self>) {
-        self.0.handle_start(now, bound, out);
+        let _ = self.0.handle(now, Input::Start(bound), out);
     }
 
     fn handle_datagram(
@@ -410,7 +375,7 @@ impl Machine for OwnPart {
         bytes: &[u8],
         out: &mut Outbox<'_, Self>,
     ) -> Result<(), Refusal> {
-        self.0.handle_datagram(now, socket, from, bytes, out)
+        self.0.handle(now, Input::Datagram(socket, from, bytes), out)
     }
 
     fn handle_stream(
@@ -420,11 +385,11 @@ impl Machine for OwnPart {
         event: StreamEvent<'_>,
         out: &mut Outbox<'_, Self>,
     ) -> Result<(), Refusal> {
-        self.0.handle_stream(now, stream, event, out)
+        self.0.handle(now, Input::Stream(stream, event), out)
     }
 
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: &mut Outbox<'_, Self>) {
-        self.0.handle_stored(now, reply, out);
+        let _ = self.0.handle(now, Input::Stored(reply), out);
     }
 
     fn handle_command(&mut self, now: Now, request: RequestId, command: Own, out: &mut Outbox<'_, Self>) {
@@ -432,11 +397,11 @@ impl Machine for OwnPart {
     }
 
     fn handle_timeout(&mut self, now: Now, out: &mut Outbox<'_, Self>) {
-        self.0.handle_timeout(now, out);
+        let _ = self.0.handle(now, Input::Timeout, out);
     }
 
     fn handle_stop(&mut self, now: Now, out: &mut Outbox<'_, Self>) {
-        self.0.handle_stop(now, out);
+        let _ = self.0.handle(now, Input::Stop, out);
     }
 
     fn is_stopped(&self) -> bool {

@@ -7,7 +7,6 @@ use super::codec::Codec;
 use super::contents::{ADDRS_MAX, META_BYTES_MAX};
 use super::preset::Preset;
 use super::scaling::Scale;
-use super::sequence::Sequence;
 use super::sorter::NodeSorter;
 use crate::id::Id;
 
@@ -56,13 +55,8 @@ pub struct Config {
     pub joins_max: usize,
     /// The most table transfers to joiners at a time.
     pub transfers_max: usize,
-    /// The most packets in answer to one packet of a table comparison.
-    pub sync_packets_max: usize,
     /// The most commands waiting for their reply.
     pub waiting_max: usize,
-    /// The first sequence number, instead of a random one: for tests of the wrap.
-    #[doc(hidden)]
-    pub first_sequence: Option<Sequence>,
 }
 
 /// The settings of the protocol. A [`Preset`] has a value for each; `docs/spec/swim.md` has the table.
@@ -154,9 +148,7 @@ impl Config {
             relays_max: 256,
             joins_max: 64,
             transfers_max: 16,
-            sync_packets_max: 4,
             waiting_max: 1024,
-            first_sequence: None,
         }
     }
 

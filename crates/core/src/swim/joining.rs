@@ -225,11 +225,11 @@ fn send_table(cx: &mut Cx<'_, '_>, transfer: Transfer) -> Option<u128> {
     let live = members.from(transfer.from).filter(|(_, member)| member.state().is_live());
     let slots: Vec<Slot> = live.take(per_burst).map(|(slot, _)| slot).collect();
     let accuser = |slot: Slot| suspicions.accuser(slot).unwrap_or_else(|| env.id());
-    let told = |slot: &Slot| record(members.get(*slot), accuser(*slot));
-    let told: Vec<Message<'_>> = slots.iter().flat_map(told).collect();
+    let records = slots.iter().flat_map(|slot| record(members.get(*slot), accuser(*slot)));
+    let records: Vec<Message<'_>> = records.collect();
     let last = slots.last().map(|slot| members.get(*slot).id());
-    let sent = packets.send_all(transfer.to, told.iter().copied(), TRANSFER_PACKETS, cx.out);
-    let next = match told.get(sent).and_then(Message::subject) {
+    let sent = packets.send_all(transfer.to, records.iter().copied(), TRANSFER_PACKETS, cx.out);
+    let next = match records.get(sent).and_then(Message::subject) {
         Some(unsent) => Some(unsent.number()),
         None if slots.len() == per_burst => last.and_then(|last| last.number().checked_add(1)),
         None => None,

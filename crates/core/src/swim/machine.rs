@@ -105,8 +105,8 @@ impl Swim {
         let me = members
             .insert(config.id, Status::default(), own_contents.borrow())
             .expect("an empty table has room for one");
-        let sequence = config.first_sequence.unwrap_or_else(|| Sequence(rng.next_u32()));
-        let user_sequence = config.first_sequence.unwrap_or_else(|| Sequence(rng.next_u32()));
+        let sequence = Sequence(rng.next_u32());
+        let user_sequence = Sequence(rng.next_u32());
         let verifier = Verifier::new(core::array::from_fn(|_| rng.next_u32() as u8));
         let selection = Selection::new(
             settings.region_count,

@@ -72,15 +72,15 @@ impl Member {
         if news {
             (self.incarnation, self.state) = (status.incarnation, status.state);
         }
-        let told = contents.is_some_and(|contents| self.merge_contents(status.incarnation, contents));
-        news || told
+        let is_better = contents.is_some_and(|contents| self.merge_contents(status.incarnation, contents));
+        news || is_better
     }
 
     /// Whether this update would change anything.
     #[must_use]
     pub fn is_news(&self, status: Status, contents: Option<Contents<'_>>) -> bool {
         self.status().accepts(status)
-            || contents.is_some_and(|contents| self.is_told_better(status.incarnation, contents))
+            || contents.is_some_and(|contents| self.are_better(status.incarnation, contents))
     }
 
     /// Its hash in the table comparison; 0 if it is not live.
@@ -201,17 +201,17 @@ impl Member {
 
     /// Later contents win. Between two in one incarnation the greater wins: arbitrary, but the same on every node, until the
     /// owner learns of it and raises its incarnation.
-    fn merge_contents(&mut self, told: Incarnation, contents: Contents<'_>) -> bool {
-        let better = self.is_told_better(told, contents);
+    fn merge_contents(&mut self, incarnation: Incarnation, contents: Contents<'_>) -> bool {
+        let better = self.are_better(incarnation, contents);
         if better {
-            self.contents_incarnation = told;
+            self.contents_incarnation = incarnation;
             self.put(contents);
         }
         better
     }
 
-    fn is_told_better(&self, told: Incarnation, contents: Contents<'_>) -> bool {
-        let newer = told.cmp(&self.contents_incarnation).then_with(|| contents.cmp(&self.contents()));
+    fn are_better(&self, incarnation: Incarnation, contents: Contents<'_>) -> bool {
+        let newer = incarnation.cmp(&self.contents_incarnation).then_with(|| contents.cmp(&self.contents()));
         newer == Ordering::Greater
     }
 

@@ -152,7 +152,7 @@ pub use scaling::{Scale, digits, suspicion, transmit_limit};
 pub use selection::Selection;
 pub use sequence::Sequence;
 pub use shuffle::ShuffleList;
-pub use sorter::{IdLengthError, NodeSorter, UnknownSorter, lexicographic};
+pub use sorter::{IdLengthError, NodeSorter, UnknownSorter};
 pub use status::{Incarnation, State, Status, refutation};
 pub use tags::{Services, Tags, TagsError};
 pub use tree::{Range, fingerprint, member_hash};

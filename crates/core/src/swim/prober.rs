@@ -369,8 +369,8 @@ impl Prober {
         let ping = self.ping_message(cx, sequence, id);
         cx.count().probes += u64::from(until.is_none());
         // SA-20: a suspect first learns that it is suspected.
-        let is_told = until.is_some() || (cx.lower.env.settings().buddy && state == State::Suspect);
-        let held = cx.lower.held_against(slot).filter(|_| is_told);
+        let is_notified = until.is_some() || (cx.lower.env.settings().buddy && state == State::Suspect);
+        let held = cx.lower.held_against(slot).filter(|_| is_notified);
         let said: Vec<Message<'_>> = held.into_iter().chain([ping]).collect();
         cx.send(addr, &said);
         let indirect_at = Some(cx.now.mono + self.timeout(cx, slot));

@@ -165,9 +165,9 @@ impl Relays {
         let own = self.deadlines.pop_due(now)?;
         let relay = self.by_sequence.get_mut(&own)?;
         if core::mem::take(&mut relay.nack) && relay.until > now {
-            let told = *relay;
-            self.deadlines.set(own, told.until);
-            return Some(Relay { nack: true, ..told });
+            let due = *relay;
+            self.deadlines.set(own, due.until);
+            return Some(Relay { nack: true, ..due });
         }
         self.remove(own)
     }

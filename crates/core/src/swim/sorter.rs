@@ -3,7 +3,6 @@
 //! They work on byte strings of any length, as long as all are equally long (S-11, SA-4a), most significant byte
 //! first. None of them caches a distance (SA-43): a cache shared by two sorters corrupts the second sort.
 
-use core::cmp::Ordering;
 use core::str::FromStr;
 
 /// An implementation of the distance between nodes.
@@ -87,12 +86,6 @@ impl NodeSorter {
             Self::Ring | Self::ChordFinger => minus(id, local),
         }
     }
-}
-
-/// The global lexicographic order of ids (S-33): big-endian, unsigned.
-#[must_use]
-pub fn lexicographic(a: &[u8], b: &[u8]) -> Ordering {
-    a.cmp(b)
 }
 
 /// `a − b` on the circle of their length.

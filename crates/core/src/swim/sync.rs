@@ -25,6 +25,8 @@ use crate::time::Instant;
 const LISTED_MAX: usize = 24;
 /// Ids requested at once.
 const WANTED_MAX: usize = 64;
+/// The most packets in answer to one packet of a table comparison.
+const PACKETS_MAX: usize = 4;
 /// Packets of table comparisons that are answered in one period.
 const ANSWERS_MAX: u32 = 64;
 
@@ -33,7 +35,6 @@ const ANSWERS_MAX: u32 = 64;
 pub(super) struct AntiEntropy {
     /// Time between two comparisons that this node begins; zero is none.
     interval: Duration,
-    packets_max: usize,
     /// Whether members must send from a known address.
     verify: bool,
     next: Option<Instant>,
@@ -60,7 +61,6 @@ impl AntiEntropy {
     pub(super) const fn new(config: &Config) -> Self {
         Self {
             interval: config.settings.sync_interval,
-            packets_max: config.sync_packets_max,
             verify: config.settings.verify,
             next: None,
             answers_left: ANSWERS_MAX,
@@ -141,7 +141,7 @@ impl AntiEntropy {
                 Message::Digest { header, range, hashes: Hashes(bytes) }
             }
         });
-        cx.packets.send_all(packet.addr, messages, self.packets_max, cx.out);
+        cx.packets.send_all(packet.addr, messages, PACKETS_MAX, cx.out);
     }
 
     /// Handles a list of another node: sends the records that are newer here, and requests those that are newer there.
@@ -158,13 +158,13 @@ impl AntiEntropy {
         let (members, me) = (cx.members, cx.id);
         let mut better: Vec<Slot> = Vec::new();
         let mut wanted = Vec::new();
-        for (id, theirs, told) in entries.iter().take(4 * LISTED_MAX) {
+        for (id, theirs, contents) in entries.iter().take(4 * LISTED_MAX) {
             let Some(slot) = members.find(id) else {
                 wanted.push(id);
                 continue;
             };
             let member = members.get(slot);
-            let (ours, differs) = (member.status(), fingerprint(member.contents()) != told);
+            let (ours, differs) = (member.status(), fingerprint(member.contents()) != contents);
             if ours > theirs || (ours == theirs && differs) {
                 better.push(slot);
             }
@@ -175,8 +175,8 @@ impl AntiEntropy {
         let listed: Vec<Id> = entries.iter().map(|(id, _, _)| id).collect();
         let unlisted = members.range(range).filter(|(_, member)| member.state().is_live());
         better.extend(unlisted.filter(|(_, member)| !listed.contains(&member.id())).map(|(slot, _)| slot));
-        let told = better.iter().flat_map(|slot| softened(members.get(*slot), me));
-        cx.packets.send_all(packet.addr, told, self.packets_max, cx.out);
+        let records = better.iter().flat_map(|slot| softened(members.get(*slot), me));
+        cx.packets.send_all(packet.addr, records, PACKETS_MAX, cx.out);
         if !wanted.is_empty() {
             let bytes: Vec<u8> = wanted.iter().take(WANTED_MAX).flat_map(|id| id.to_bytes()).collect();
             let want = Message::Want { header: cx.header(), ids: Ids(&bytes) };
@@ -191,8 +191,8 @@ impl AntiEntropy {
         }
         let (members, me) = (cx.members, cx.id);
         let wanted = ids.iter().take(WANTED_MAX).filter_map(|id| members.member(id));
-        let told = wanted.flat_map(|member| softened(member, me));
-        cx.packets.send_all(packet.addr, told, self.packets_max, cx.out);
+        let records = wanted.flat_map(|member| softened(member, me));
+        cx.packets.send_all(packet.addr, records, PACKETS_MAX, cx.out);
     }
 
     /// Whether this packet is answered. Only members compare tables: other nodes join first.

@@ -73,8 +73,8 @@ impl Range {
 #[must_use]
 pub fn member_hash(id: Id, incarnation: Incarnation, contents: Contents<'_>) -> u64 {
     let number = id.number();
-    let told = u64::from(incarnation.0) << 32 | u64::from(fingerprint(contents));
-    mix(mix(mix(number as u64) ^ (number >> 64) as u64) ^ told)
+    let content = u64::from(incarnation.0) << 32 | u64::from(fingerprint(contents));
+    mix(mix(mix(number as u64) ^ (number >> 64) as u64) ^ content)
 }
 
 /// The contents of a node, hashed to 32 bits.

@@ -30,9 +30,9 @@ const QUEUE_MAX: usize = 1024;
 const ASKED_MAX: usize = 2048;
 /// The most members that move at a time; the claim of a further one must arrive again.
 const MOVES_MAX: usize = 64;
-/// A member that ended is asked so often whether it lives (SA-31d).
+/// The number of questions to a member that ended (SA-31d).
 const RECHECKS: u32 = 6;
-/// The most members that are asked again at once; a further one is asked when it speaks.
+/// The most members that get further questions at once; another one gets one when it sends a packet.
 const RECHECKED_MAX: usize = 32;
 /// The most nodes whose Join was heard of before they were proved.
 const JOINERS_MAX: usize = 256;
@@ -67,7 +67,7 @@ pub(super) struct Verifier {
     burst_ends: Instant,
     moves: BTreeMap<Id, Move>,
     leaves: BTreeSet<Slot>,
-    /// Members that ended a moment ago: when each is asked next, and how often still.
+    /// Members that ended a moment ago: when each gets its next question, and how many are left.
     rechecks: BTreeMap<Slot, (Instant, u32)>,
     joiners: ExpiringSet<Id>,
 }
@@ -156,7 +156,7 @@ impl Verifier {
         self.leaves.contains(&slot)
     }
 
-    /// A member ended because it was silent: it is asked again, from now on (SA-31d).
+    /// A member ended because it was silent: it gets further questions from now on (SA-31d).
     pub(super) fn begin_rechecks(&mut self, slot: Slot, now: Instant) {
         if self.rechecks.len() < RECHECKED_MAX {
             self.rechecks.insert(slot, (now, RECHECKS));
@@ -168,7 +168,7 @@ impl Verifier {
         self.rechecks.remove(&slot);
     }
 
-    /// Takes a member that ended and is to be asked now; it is asked again after `every`.
+    /// Takes a member that ended and whose next question is due; the one after it is due after `every`.
     pub(super) fn pop_recheck(&mut self, now: Instant, every: Duration) -> Option<Slot> {
         let (slot, (at, left)) = self.rechecks.iter_mut().find(|(_, (at, _))| *at <= now)?;
         let slot = *slot;

@@ -126,22 +126,22 @@ impl<M: Machine> Sim<M> {
     fn news(&mut self, key: EndKey) -> Option<News> {
         let odd = self.config.stream.odd_chunks;
         let end = self.end(key).filter(|end| end.held)?;
-        if !end.told && end.phase == Phase::Open {
+        if !end.is_reported && end.phase == Phase::Open {
             return Some(News::Opened);
         }
-        let fin = end.fin_taken && !end.fin_told;
-        if end.told && (end.taken_untold > 0 || fin) {
+        let fin = end.fin_taken && !end.fin_reported;
+        if end.is_reported && (end.taken_unreported > 0 || fin) {
             // Also before `Closed`: the driver knows what its system call returned.
-            return Some(News::Sent { bytes: end.taken_untold, fin });
+            return Some(News::Sent { bytes: end.taken_unreported, fin });
         }
         if let Some(reason) = end.closed {
             return Some(News::Closed(reason));
         }
-        if !end.told {
+        if !end.is_reported {
             return None;
         }
-        if end.confirmed_untold > 0 {
-            return Some(News::Confirmed { bytes: end.confirmed_untold });
+        if end.confirmed_unreported > 0 {
+            return Some(News::Confirmed { bytes: end.confirmed_unreported });
         }
         let readable = end.incoming.len().min(end.credit).min(READ_MAX_BYTES);
         if readable > 0 {
@@ -154,10 +154,10 @@ impl<M: Machine> Sim<M> {
             return Some(News::Data { length });
         }
         let end = self.end(key)?;
-        if end.incoming.is_empty() && end.fin_arrived && !end.finished_told {
+        if end.incoming.is_empty() && end.fin_arrived && !end.finished_reported {
             return Some(News::Finished);
         }
-        (end.finished_told && end.fin_told).then_some(News::Closed(CloseReason::Done))
+        (end.finished_reported && end.fin_reported).then_some(News::Closed(CloseReason::Done))
     }
 
     fn tell(&mut self, key: EndKey, news: News, observer: &mut dyn Observer<M>) -> Verdict {
@@ -168,7 +168,7 @@ impl<M: Machine> Sim<M> {
             News::Confirmed { bytes } => self.tell_confirmed(key, bytes, observer),
             News::Finished => {
                 let Some(end) = self.end_mut(key) else { return Ok(()) };
-                end.finished_told = true;
+                end.finished_reported = true;
                 let (id, stream) = (end.host, end.stream);
                 self.trace.note(self.now, Some(id), Kind::Finished, || Record::Finished {
                     stream: stream.to_string(),
@@ -193,7 +193,7 @@ impl<M: Machine> Sim<M> {
     fn tell_opened(&mut self, key: EndKey, observer: &mut dyn Observer<M>) -> Verdict {
         let Some(from) = self.end(key.peer()).map(|peer| peer.addr) else { return Ok(()) };
         let Some(end) = self.end_mut(key) else { return Ok(()) };
-        end.told = true;
+        end.is_reported = true;
         let (id, stream, local, listener) = (end.host, end.stream, end.addr, end.listener);
         let event = match listener {
             Some(listener) => {
@@ -227,8 +227,8 @@ impl<M: Machine> Sim<M> {
     fn tell_sent(&mut self, key: EndKey, bytes: usize, fin: bool, observer: &mut dyn Observer<M>) -> Verdict {
         let now = self.now;
         let Some(end) = self.end_mut(key) else { return Ok(()) };
-        end.taken_untold = 0;
-        end.fin_told |= fin;
+        end.taken_unreported = 0;
+        end.fin_reported |= fin;
         if let Some(watched) = &mut end.watched {
             watched.sent(bytes, Instant::from_micros(now));
         }
@@ -247,7 +247,7 @@ impl<M: Machine> Sim<M> {
 
     fn tell_confirmed(&mut self, key: EndKey, bytes: usize, observer: &mut dyn Observer<M>) -> Verdict {
         let Some(end) = self.end_mut(key) else { return Ok(()) };
-        end.confirmed_untold = 0;
+        end.confirmed_unreported = 0;
         let (id, stream) = (end.host, end.stream);
         self.trace.note(self.now, Some(id), Kind::Confirmed, || Record::Confirmed {
             stream: stream.to_string(),
@@ -268,8 +268,8 @@ impl<M: Machine> Sim<M> {
         end.read += length as u64;
         let (id, stream, total) = (end.host, end.stream, end.read);
         // A window that was all but closed is worth a word when it opens.
-        let opened = end.own_edge(room).saturating_sub(end.edge_told) as usize;
-        let was_closed = end.edge_told.saturating_sub(end.expected) < segment_bytes as u64;
+        let opened = end.own_edge(room).saturating_sub(end.edge_advertised) as usize;
+        let was_closed = end.edge_advertised.saturating_sub(end.expected) < segment_bytes as u64;
         if was_closed && opened >= segment_bytes.min(room / 2).max(1) && end.phase == Phase::Open {
             self.send_control(key, SegmentKind::Plain);
         }

@@ -38,7 +38,7 @@ pub(crate) struct End {
     /// Whether a machine holds it; without one the kernel finishes sending the bytes that it took.
     pub(crate) held: bool,
     /// Whether the machine got `Connected`. Before that the driver writes nothing.
-    pub(crate) told: bool,
+    pub(crate) is_reported: bool,
     pub(crate) pump_queued: bool,
     pub(crate) credit: usize,
     /// Written by the machine, not yet taken by the kernel.
@@ -46,14 +46,14 @@ pub(crate) struct End {
     /// Whether the machine has finished its direction.
     pub(crate) finish: bool,
     /// Bytes taken that are not yet reported to the machine.
-    pub(crate) taken_untold: usize,
-    pub(crate) fin_told: bool,
-    pub(crate) finished_told: bool,
+    pub(crate) taken_unreported: usize,
+    pub(crate) fin_reported: bool,
+    pub(crate) finished_reported: bool,
     /// The watch that the machine asked for.
     pub(crate) watched: Option<Box<Watched>>,
     pub(crate) look_queued: bool,
     /// Bytes confirmed that are not yet reported to the machine.
-    pub(crate) confirmed_untold: usize,
+    pub(crate) confirmed_unreported: usize,
     /// The close reason that the machine gets at the end.
     pub(crate) closed: Option<CloseReason>,
 
@@ -89,7 +89,7 @@ pub(crate) struct End {
     /// Bytes the machine has ever got.
     pub(crate) read: u64,
     /// The window edge that was last sent to the peer.
-    pub(crate) edge_told: u64,
+    pub(crate) edge_advertised: u64,
 }
 
 impl Default for End {
@@ -101,17 +101,17 @@ impl Default for End {
             phase: Phase::Idle,
             listener: None,
             held: false,
-            told: false,
+            is_reported: false,
             pump_queued: false,
             credit: 0,
             unsent: VecDeque::new(),
             finish: false,
-            taken_untold: 0,
-            fin_told: false,
-            finished_told: false,
+            taken_unreported: 0,
+            fin_reported: false,
+            finished_reported: false,
             watched: None,
             look_queued: false,
-            confirmed_untold: 0,
+            confirmed_unreported: 0,
             closed: None,
             outgoing: VecDeque::new(),
             taken: 0,
@@ -132,7 +132,7 @@ impl Default for End {
             expected: 0,
             fin_arrived: false,
             read: 0,
-            edge_told: 0,
+            edge_advertised: 0,
         }
     }
 }
@@ -179,7 +179,7 @@ impl End {
 
     /// The kernel takes bytes while it has room; the buffer grows with the confirmed bytes. True if it took anything.
     pub(crate) fn take(&mut self, buffer_bytes: usize, buffer_max_bytes: usize) -> bool {
-        if self.phase != Phase::Open || !self.told {
+        if self.phase != Phase::Open || !self.is_reported {
             return false;
         }
         let grown = usize::try_from(2 * self.unconfirmed).unwrap_or(usize::MAX).min(buffer_max_bytes);
@@ -187,7 +187,7 @@ impl End {
         let room = buffer_bytes.saturating_sub(self.outgoing.len()).min(self.unsent.len());
         self.outgoing.extend(self.unsent.drain(..room));
         self.taken += room as u64;
-        self.taken_untold += room;
+        self.taken_unreported += room;
         let fin = self.finish && self.unsent.is_empty() && !self.fin_taken;
         self.fin_taken |= fin;
         room > 0 || fin

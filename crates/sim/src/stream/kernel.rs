@@ -220,7 +220,7 @@ impl<M: Machine> Sim<M> {
         if !end.held {
             return;
         }
-        if end.listener.is_some() && !end.told {
+        if end.listener.is_some() && !end.is_reported {
             // The machine does not know it: an accept that failed.
             return self.let_go(key);
         }
@@ -244,14 +244,14 @@ impl<M: Machine> Sim<M> {
         let Some(end) = self.end_mut(key) else { return };
         end.held = false;
         end.unsent = Default::default();
-        let (id, stream, listener, told) = (end.host, end.stream, end.listener, end.told);
+        let (id, stream, listener, is_reported) = (end.host, end.stream, end.listener, end.is_reported);
         let host = &mut self.hosts[id.index()];
         if let Some(extra) = &mut host.extra {
             extra.streams.remove(&stream);
         }
         if let Some(listener) = host.listeners.iter_mut().find(|bound| Some(bound.id) == listener) {
             listener.streams = listener.streams.saturating_sub(1);
-            if !told {
+            if !is_reported {
                 listener.untaken = listener.untaken.saturating_sub(1);
             }
         }
@@ -321,14 +321,14 @@ impl<M: Machine> Sim<M> {
         let slot = self.segments.claim();
         let end = &mut self.conns.at_mut(key.conn).ends[key.end()];
         end.last_arrival = end.last_arrival.max(arrives);
-        end.edge_told = end.own_edge(room);
+        end.edge_advertised = end.own_edge(room);
         let segment = self.segments.at_mut(slot);
         segment.to = key.peer();
         segment.kind = kind;
         segment.sequence = sequence;
         segment.fin = fin;
         segment.ack = end.expected;
-        segment.edge = end.edge_told;
+        segment.edge = end.edge_advertised;
         segment.bytes.clear();
         if length > 0 {
             let from = (sequence - end.unconfirmed) as usize;

@@ -20,10 +20,10 @@ impl<M: Machine> Sim<M> {
         let now = Instant::from_micros(self.now);
         let Some(key) = self.hosts[id.index()].stream(stream) else { return };
         let Some(end) = self.end_mut(key).filter(|end| end.held && end.closed.is_none()) else { return };
-        let told = end.taken - end.taken_untold as u64;
+        let reported = end.taken - end.taken_unreported as u64;
         match &mut end.watched {
             Some(watched) => watched.change(watch, now),
-            None => end.watched = Some(Box::new(Watched::new(watch, told, now))),
+            None => end.watched = Some(Box::new(Watched::new(watch, reported, now))),
         }
         self.queue_look(key);
         // The probes of an idle stream may now be due sooner.
@@ -56,7 +56,7 @@ impl<M: Machine> Sim<M> {
             return self.queue_look(key);
         }
         let looked = watched.look(seen, Instant::from_micros(now));
-        end.confirmed_untold += looked.confirmed;
+        end.confirmed_unreported += looked.confirmed;
         if looked.confirmed > 0 {
             self.queue_pump(key);
         }
@@ -143,12 +143,12 @@ impl<M: Machine> Sim<M> {
     /// The timers of a kernel do not count the sleep of its machine.
     pub(crate) fn shift_streams(&mut self, id: HostId) {
         let Some(extra) = &self.hosts[id.index()].extra else { return };
-        let slept = self.now - extra.asleep_since;
+        let asleep_for = self.now - extra.asleep_since;
         for key in extra.streams.values().copied().collect::<Vec<_>>() {
             if let Some(end) = self.end_mut(key) {
-                end.silent_since += slept;
-                end.heard_at += slept;
-                end.retransmit_at += slept;
+                end.silent_since += asleep_for;
+                end.heard_at += asleep_for;
+                end.retransmit_at += asleep_for;
             }
         }
     }

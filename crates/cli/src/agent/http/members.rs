@@ -190,7 +190,7 @@ const DONE: Json<Done> = Json(Done { done: true });
 /// Leave the group; the agent keeps running.
 #[utoipa::path(post, path = "/v1/leave", request_body = Nothing, responses(
     (status = 200, description = "A member was told.", body = Done),
-    (status = 504, description = "Nobody could be told in time.", body = ErrorBody),
+    (status = 504, description = "No member received the broadcast within the timeout.", body = ErrorBody),
 ))]
 async fn leave(
     State(api): State<Api>,
@@ -200,9 +200,9 @@ async fn leave(
         swim::Reply::Done => Ok(DONE),
         swim::Reply::TimedOut => Err(ApiError::new(
             StatusCode::GATEWAY_TIMEOUT,
-            "nobody_told",
-            "no member could be told in time",
-            "the goodbye is still on its way; check the network",
+            "broadcast_timeout",
+            "no member received the broadcast within the timeout",
+            "the goodbye is still being sent; check the network",
         )),
         other => Err(unexpected(&other)),
     }

@@ -420,7 +420,7 @@ struct MeshDone {
     done: bool,
 }
 
-/// Take a message out of the inbox; its bytes may be thrown away from then on.
+/// Take a message out of the inbox; the agent may delete its bytes from then on.
 #[utoipa::path(post, path = "/v1/mesh/inbox/remove", request_body = RemoveRequest, responses(
     (status = 200, description = "It is gone.", body = MeshDone),
     (status = 404, description = "There is no such message, or no mesh.", body = ErrorBody),

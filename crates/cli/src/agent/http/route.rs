@@ -273,7 +273,7 @@ pub(super) fn no_such_question() -> ApiError {
     ApiError::new(
         StatusCode::CONFLICT,
         "no_such_question",
-        "nobody waits for this answer",
+        "no request waits for this answer",
         "answer sooner, once, and with the id of a message whose `ask` is true",
     )
 }

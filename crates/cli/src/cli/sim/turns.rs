@@ -8,6 +8,7 @@ use annulus_sim::scenarios::turns::{Trouble, TurnsScenario};
 
 use super::common::{Common, SECONDS_MAX};
 use super::verdict;
+use crate::cli::UsageError;
 
 /// Simulate exclusive turns: nodes request one name from voters, and processes act on their turns.
 ///
@@ -55,12 +56,17 @@ pub(crate) struct Turns {
 
 impl Turns {
     pub(super) fn run(self, json: bool) -> anyhow::Result<ExitCode> {
+        let conditions = self.common.conditions();
+        if !conditions.faults.is_empty() {
+            let text = "--crash, --partition and the like are for other scenarios: choose the faults of turns with --trouble";
+            return Err(UsageError(text.into()).into());
+        }
         let scenario = TurnsScenario {
             nodes: self.nodes,
             voters: self.voters,
             seconds: self.seconds,
             lease: Duration::from_secs(self.lease),
-            conditions: self.common.conditions(),
+            conditions,
             trouble: self.trouble,
             drift_ppm: self.drift_ppm,
             swarm: self.common.swarm,

@@ -114,10 +114,10 @@ impl Membership {
         let (other, header) = (to.contents.borrow(), Header { from: id, sequence: Sequence::default() });
         cx.out.event(Event::MemberConflict { id, addr: member.addr(), other: other.addr().socket() });
         let (here, incarnation) = (member.contents().to_owned(), member.incarnation());
-        for (told, about) in [(here.borrow(), other), (other, here.borrow())] {
+        for (target, about) in [(here.borrow(), other), (other, here.borrow())] {
             let node = NodeView { id, contents: about };
             let alive = Message::Alive { header, node, incarnation: incarnation.max(to.incarnation) };
-            cx.send_alone(told.addr().socket(), alive);
+            cx.send_alone(target.addr().socket(), alive);
         }
     }
 

@@ -368,8 +368,8 @@ impl Membership {
         said: Incarnation,
     ) {
         let member = cx.lower.members.get(slot);
-        let (known, told) = (member.status(), member.contents_incarnation());
-        let differs = told == said && member.contents() != node.contents;
+        let (known, described) = (member.status(), member.contents_incarnation());
+        let differs = described == said && member.contents() != node.contents;
         let direct = packet.sender == node.id;
         let news = Status::new(said, State::Alive);
         let better = known > news && (direct || !known.state.is_live());
@@ -383,7 +383,7 @@ impl Membership {
         let header = Header { from: node.id, sequence: Sequence::default() };
         let contents = member.contents().to_owned();
         let held = NodeView { id: node.id, contents: contents.borrow() };
-        let alive = Message::Alive { header, node: held, incarnation: told.max(known.incarnation) };
+        let alive = Message::Alive { header, node: held, incarnation: described.max(known.incarnation) };
         if self.notifications_left > 0 && packet.affords(HEAD_BYTES + cx.lower.packets.bytes_of(&[alive])) {
             self.notifications_left -= 1;
             cx.send_alone(subject_addr(packet, node), alive);

@@ -1,35 +1,42 @@
-//! Small groups of real machines on a network without a simulator: every packet takes a millisecond.
+//! Small groups of real machines on the test network: every packet takes a millisecond.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use super::*;
 use crate::Machine;
-use crate::outbox::{Action, Queue};
-use crate::store::{StoreReply, StoreResult};
-use crate::time::{Instant, Now};
+use crate::contract::Network;
 
-/// A few machines, and packets on their way between them.
-struct Group {
-    nodes: BTreeMap<u8, Swim>,
-    on_the_way: BTreeMap<(Instant, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
-    events: Vec<(u8, Event)>,
+/// The packets that the network drops, and the bytes that it counts.
+#[derive(Default)]
+struct Wire {
+    /// Packets from the first to the second are lost.
     cut: BTreeSet<(u8, u8)>,
-    now: Instant,
-    packets: u64,
+    /// The node at each place of the network.
+    numbers: Vec<u8>,
     bytes: u64,
+}
+
+/// A few machines by their numbers. A node that starts again is another place of the network.
+struct Group {
+    network: Network<Swim>,
+    places: BTreeMap<u8, usize>,
+    wire: Rc<RefCell<Wire>>,
 }
 
 impl Group {
     fn new() -> Self {
-        Self {
-            nodes: BTreeMap::new(),
-            on_the_way: BTreeMap::new(),
-            events: Vec::new(),
-            cut: BTreeSet::new(),
-            now: Instant::from_micros(1_000_000),
-            packets: 0,
-            bytes: 0,
-        }
+        let (mut network, wire) = (Network::default(), Rc::new(RefCell::new(Wire::default())));
+        network.latency(|_, _| Duration::from_millis(1));
+        let seen = Rc::clone(&wire);
+        network.drop_if(move |from, to, bytes| {
+            let mut wire = seen.borrow_mut();
+            wire.bytes += bytes.len() as u64;
+            let path = (wire.numbers[from], wire.numbers[to]);
+            wire.cut.contains(&path)
+        });
+        Self { network, places: BTreeMap::new(), wire }
     }
 
     /// Nodes with these numbers, which know each other.
@@ -42,110 +49,58 @@ impl Group {
         group
     }
 
+    /// Starts a node; one that runs with this number crashes.
     fn start(&mut self, config: &Config, known: &[Node]) {
         let n = (config.id.number() & 0xff) as u8;
-        let mut swim = Swim::new(config, [n; 32]).unwrap();
-        swim.assume(known);
-        self.nodes.insert(n, swim);
-        self.act(n, |swim, now, queue| swim.handle_start(now, &crate::Bound::default(), &mut queue.outbox()));
+        self.crash(n);
+        self.places.insert(n, self.network.nodes.len());
+        self.wire.borrow_mut().numbers.push(n);
+        let (config, known) = (config.clone(), known.to_vec());
+        self.network.add(move |_| {
+            let mut swim = Swim::new(&config, [n; 32]).unwrap();
+            swim.assume(&known);
+            swim
+        });
     }
 
-    fn act(&mut self, n: u8, act: impl FnOnce(&mut Swim, Now, &mut Queue<Swim>)) {
-        let now = Now::new(self.now, Wall::from_micros(self.now.as_micros()));
-        let mut queue = Queue::new();
-        let Some(swim) = self.nodes.get_mut(&n) else { return };
-        act(swim, now, &mut queue);
-        let mut asked = Vec::new();
-        while let Some(action) = queue.next() {
-            match action {
-                Action::Send { to, bytes, .. } => {
-                    self.packets += 1;
-                    self.bytes += bytes.len() as u64;
-                    let at = self.now + Duration::from_millis(1);
-                    self.on_the_way.insert((at, self.packets), (addr(n), to, bytes.to_vec()));
-                }
-                Action::Event(event) => self.events.push((n, event)),
-                Action::Store { op, .. } => asked.push(op),
-                _ => {}
-            }
-        }
-        for op in asked {
-            self.answer_store(n, op);
+    fn crash(&mut self, n: u8) {
+        if let Some(place) = self.places.remove(&n) {
+            self.network.crash(place, true);
         }
     }
 
-    /// An empty store that forgets what is written.
-    fn answer_store(&mut self, n: u8, op: crate::OpId) {
-        let reply = StoreReply { op, result: StoreResult::Page { entries: &[], more: false } };
-        let mut queue = Queue::new();
-        let now = Now::new(self.now, Wall::from_micros(self.now.as_micros()));
-        if let Some(swim) = self.nodes.get_mut(&n) {
-            swim.handle_stored(now, reply, &mut queue.outbox());
-        }
-        while let Some(action) = queue.next() {
-            if let Action::Send { to, bytes, .. } = action {
-                self.packets += 1;
-                let at = self.now + Duration::from_millis(1);
-                self.on_the_way.insert((at, self.packets), (addr(n), to, bytes.to_vec()));
-            }
-        }
+    fn swim(&self, n: u8) -> &Swim {
+        &self.network.nodes[self.places[&n]].machine
     }
 
     fn run(&mut self, time: Duration) {
-        let until = self.now + time;
-        loop {
-            let timer = self.nodes.iter().filter_map(|(n, swim)| Some((swim.poll_timeout()?.0, *n))).min();
-            let packet = self.on_the_way.keys().next().copied();
-            let next = timer.map(|(at, _)| at).into_iter().chain(packet.map(|(at, _)| at)).min();
-            let Some(next) = next.filter(|next| *next <= until) else { break };
-            self.now = self.now.max(next);
-            match packet {
-                Some(key) if key.0 <= next => self.deliver(key),
-                _ => {
-                    let (_, n) = timer.expect("one of the two is next");
-                    self.act(n, |swim, now, queue| swim.handle_timeout(now, &mut queue.outbox()));
-                }
-            }
-        }
-        self.now = until;
-    }
-
-    fn deliver(&mut self, key: (Instant, u64)) {
-        let (from, to, bytes) = self.on_the_way.remove(&key).unwrap();
-        let number = |at: SocketAddr| match at.ip() {
-            std::net::IpAddr::V4(ip) => ip.octets()[3],
-            std::net::IpAddr::V6(_) => 0,
-        };
-        if !self.cut.contains(&(number(from), number(to))) {
-            self.act(number(to), |swim, now, queue| {
-                let _ = swim.handle_datagram(now, UDP, from, &bytes, &mut queue.outbox());
-            });
-        }
+        self.network.run(time);
     }
 
     /// Cuts the group in two: those below `at` and the others.
     fn partition(&mut self, at: u8) {
-        let numbers: Vec<u8> = self.nodes.keys().copied().collect();
-        for a in &numbers {
-            for b in &numbers {
-                if (*a < at) != (*b < at) {
-                    self.cut.insert((*a, *b));
-                }
-            }
-        }
+        let paths = self.places.keys().flat_map(|a| self.places.keys().map(move |b| (*a, *b)));
+        self.wire.borrow_mut().cut.extend(paths.filter(|(a, b)| (*a < at) != (*b < at)));
+    }
+
+    fn heal(&mut self) {
+        self.wire.borrow_mut().cut.clear();
+    }
+
+    fn forget_events(&mut self) {
+        self.network.nodes.iter_mut().for_each(|node| node.events.clear());
     }
 
     fn sees(&self, n: u8, other: u8) -> Option<State> {
-        self.nodes[&n].members().member(id(other)).map(Member::state)
+        self.swim(n).members().member(id(other)).map(Member::state)
     }
 
     fn everyone_sees(&self, state: State) -> bool {
-        let all: Vec<u8> = self.nodes.keys().copied().collect();
-        all.iter().all(|a| all.iter().all(|b| self.sees(*a, *b) == Some(state)))
+        self.places.keys().all(|a| self.places.keys().all(|b| self.sees(*a, *b) == Some(state)))
     }
 
     fn died(&self) -> Vec<Id> {
-        let died = self.events.iter().filter_map(|(_, event)| match event {
+        let died = self.network.nodes.iter().flat_map(|node| &node.events).filter_map(|event| match event {
             Event::MemberDied { id, .. } => Some(*id),
             _ => None,
         });
@@ -159,11 +114,11 @@ fn s_r5_a_crash_is_detected_by_all_and_no_live_node_is_declared_dead() {
     for preset in Preset::ALL {
         let mut group = Group::of(1..11, preset);
         group.run(5 * SECOND);
-        group.nodes.remove(&4);
+        group.crash(4);
         let seconds = if preset == Preset::Wan { 300 } else { 60 };
         for _ in 0..seconds {
             group.run(SECOND);
-            if group.nodes.keys().all(|n| group.sees(*n, 4).is_none_or(|state| !state.is_live())) {
+            if group.places.keys().all(|n| group.sees(*n, 4).is_none_or(|state| !state.is_live())) {
                 break;
             }
         }
@@ -185,7 +140,7 @@ fn s_114_nodes_of_both_codecs_are_one_group() {
     }
     group.run(5 * SECOND);
     assert!(group.everyone_sees(State::Alive));
-    group.nodes.remove(&4);
+    group.crash(4);
     group.run(30 * SECOND);
     let died = group.died();
     assert!(died.len() == 7 && died.iter().all(|who| *who == id(4)), "{died:?}");
@@ -195,7 +150,7 @@ fn s_114_nodes_of_both_codecs_are_one_group() {
 #[test]
 fn s_r3_a_one_way_link_loss_kills_no_member() {
     let mut group = Group::of(1..9, Preset::GoSwim);
-    group.cut.insert((1, 2));
+    group.wire.borrow_mut().cut.insert((1, 2));
     group.run(60 * SECOND);
     assert_eq!(group.died(), []);
     assert!(group.everyone_sees(State::Alive));
@@ -209,8 +164,8 @@ fn a_partition_of_ten_minutes_heals_by_itself() {
     group.partition(6);
     group.run(600 * SECOND);
     assert_eq!(group.sees(1, 9), None, "buried and forgotten");
-    group.cut.clear();
-    group.events.clear();
+    group.heal();
+    group.forget_events();
     group.run(90 * SECOND);
     assert!(group.everyone_sees(State::Alive));
     assert_eq!(group.died(), [], "healing declares no member dead");
@@ -226,7 +181,7 @@ fn a_partition_of_any_length_heals_within_seconds() {
             group.partition(1 + nodes / 2);
             group.run(seconds * SECOND);
             assert!(!group.died().is_empty(), "{preset}, {nodes} nodes, {seconds} s");
-            group.cut.clear();
+            group.heal();
             group.run(6 * SECOND);
             assert!(group.everyone_sees(State::Alive), "{preset}, {nodes} nodes, {seconds} s");
         }
@@ -241,17 +196,18 @@ fn goodbyes_that_are_forged_during_a_partition_do_not_make_it_last() {
         group.run(5 * SECOND);
         group.partition(4);
         group.run(30 * SECOND);
-        for (a, b) in group.cut.clone() {
-            let number = group.nodes[&a].members().member(id(b)).unwrap().incarnation().0;
+        let cut = group.wire.borrow().cut.clone();
+        for (a, b) in cut {
+            let number = group.swim(a).members().member(id(b)).unwrap().incarnation().0;
             let said = packet(b, &[dead(b, b, number)]);
-            group.act(a, |swim, now, queue| {
-                swim.handle_datagram(now, UDP, addr(b), &said, &mut queue.outbox()).unwrap();
+            group.network.call(group.places[&a], |swim, now, out| {
+                swim.handle_datagram(now, UDP, addr(b), &said, out).unwrap();
             });
         }
         group.run(3 * SECOND);
         assert_eq!([group.sees(1, 6), group.sees(6, 1)], [Some(State::Left); 2], "as force-leave does");
         group.run(seconds * SECOND);
-        group.cut.clear();
+        group.heal();
         group.run(10 * SECOND);
         assert!(group.everyone_sees(State::Alive), "{seconds} s");
     }
@@ -263,11 +219,8 @@ fn s_83_a_short_partition_heals_by_one_join() {
     let mut group = Group::of(1..9, Preset::GoSwim);
     group.partition(5);
     group.run(25 * SECOND);
-    group.cut.clear();
-    group.act(1, |swim, now, queue| {
-        let command = Command::Join { addrs: vec![addr(8)] };
-        swim.handle_command(now, crate::RequestId(1), command, &mut queue.outbox());
-    });
+    group.heal();
+    group.network.command(group.places[&1], Command::Join { addrs: vec![addr(8)] });
     group.run(20 * SECOND);
     assert!(group.everyone_sees(State::Alive));
 }
@@ -280,7 +233,7 @@ fn s_83_a_joiner_learns_of_fifty_quiet_members_through_one_of_them() {
         group.run(3 * SECOND);
         group.start(&Config { seeds: vec![addr(7)], ..config(99, preset) }, &[]);
         group.run(15 * SECOND);
-        assert_eq!(group.nodes[&99].members().live(), 51, "{preset}");
+        assert_eq!(group.swim(99).members().live(), 51, "{preset}");
         assert!(group.everyone_sees(State::Alive), "{preset}");
     }
 }
@@ -292,15 +245,15 @@ fn s_23_a_restarted_node_rejoins_with_a_new_address_and_incarnation_zero() {
         let mut group = Group::of(1..8, preset);
         group.run(3 * SECOND);
         let mut config = config(3, preset);
-        group.nodes.remove(&3);
+        group.crash(3);
         group.run(2 * SECOND);
         config.bind = addr(3);
         config.meta = b"second life".to_vec();
         config.seeds = vec![addr(1)];
         group.start(&config, &[]);
         group.run(20 * SECOND);
-        for n in group.nodes.keys() {
-            let member = group.nodes[n].members().member(id(3)).unwrap();
+        for n in group.places.keys() {
+            let member = group.swim(*n).members().member(id(3)).unwrap();
             assert_eq!((member.state(), member.contents().meta()), (State::Alive, &b"second life"[..]));
         }
         assert_eq!(group.died(), [], "{preset}");
@@ -320,7 +273,7 @@ fn a_mass_restart_at_incarnation_zero_converges() {
     }
     group.run(60 * SECOND);
     assert!(group.everyone_sees(State::Alive));
-    let told = |n: u8| group.nodes[&1].members().member(id(n)).unwrap().contents().meta().to_vec();
+    let told = |n: u8| group.swim(1).members().member(id(n)).unwrap().contents().meta().to_vec();
     assert!((1..31).all(|n| told(n) == b"new"));
 }
 
@@ -329,14 +282,16 @@ fn a_mass_restart_at_incarnation_zero_converges() {
 fn a_node_paused_for_a_minute_kills_no_member_and_rejoins() {
     let mut group = Group::of(1..8, Preset::Lan);
     group.run(5 * SECOND);
-    let sleeper = group.nodes.remove(&3).unwrap();
+    let place = group.places[&3];
+    group.network.pause(place);
     group.run(60 * SECOND);
-    group.events.clear();
-    group.nodes.insert(3, sleeper);
+    group.forget_events();
+    group.network.resume(place);
     group.run(60 * SECOND);
-    assert!(group.events.iter().all(|(n, event)| *n != 3 || !matches!(event, Event::MemberDied { .. })));
+    let events = &group.network.nodes[place].events;
+    assert!(!events.iter().any(|event| matches!(event, Event::MemberDied { .. })), "{events:?}");
     assert!(group.everyone_sees(State::Alive));
-    assert!(group.nodes[&3].incarnation() > Incarnation(0), "it contradicted");
+    assert!(group.swim(3).incarnation() > Incarnation(0), "it contradicted");
 }
 
 /// Comparing equal tables costs one small packet. A difference costs as much as it is large, not as the table is.
@@ -363,19 +318,19 @@ fn the_cost_of_anti_entropy_follows_the_difference() {
         }
         // Only the comparison between the two, not with nodes that do not exist.
         for _ in 0..40 {
-            group.act(1, |swim, _, queue| {
+            group.network.call(group.places[&1], |swim, _, out| {
                 let hash = swim.members().hash(Range::ALL).to_be_bytes();
                 let header = swim.lower.env.header(Sequence(0));
                 let digest = Message::Digest { header, range: Range::ALL, hashes: Hashes(&hash) };
-                swim.lower.packets.send_all(addr(2), core::iter::once(digest), 1, &mut queue.outbox());
+                swim.lower.packets.send_all(addr(2), core::iter::once(digest), 1, out);
             });
             group.run(Duration::from_millis(20));
-            if group.nodes[&1].members().live() == group.nodes[&2].members().live() {
+            if group.swim(1).members().live() == group.swim(2).members().live() {
                 break;
             }
         }
-        assert_eq!(group.nodes[&1].members().live(), usize::from(members) + 2, "{members} {missing}");
-        group.bytes
+        assert_eq!(group.swim(1).members().live(), usize::from(members) + 2, "{members} {missing}");
+        group.wire.borrow().bytes
     };
     let (none, few, many) = (cost(2000, 0), cost(2000, 5), cost(2000, 500));
     assert!(none < 100, "{none}");
@@ -399,7 +354,7 @@ fn s_137_a_group_of_many_buckets_and_neighbours_detects_a_crash_as_well() {
         group.start(&Config { settings, ..config(n, Preset::GoSwim) }, &all);
     }
     group.run(3 * SECOND);
-    group.nodes.remove(&12);
+    group.crash(12);
     group.run(40 * SECOND);
     assert!(group.died().iter().all(|who| *who == id(12)));
     assert_eq!(group.died().len(), 23);

@@ -236,13 +236,13 @@ struct Watched {
 }
 
 impl MembersChecker {
-    fn told(&mut self, host: HostId, id: Id, incarnation: Incarnation) -> Verdict {
+    fn on_status(&mut self, host: HostId, id: Id, incarnation: Incarnation) -> Verdict {
         if id == id_of(host) {
-            return Err(Violation::new(format!("{host} speaks of itself as of somebody else")));
+            return Err(Violation::new(format!("{host} reported itself as another member")));
         }
         let known = self.nodes[host.index()].incarnations.entry(id).or_default();
         if incarnation < *known {
-            let text = format!("{host} told of {id:?} in incarnation {incarnation} after {known}");
+            let text = format!("{host} reported {id:?} in incarnation {incarnation} after {known}");
             return Err(Violation::new(text));
         }
         *known = incarnation;
@@ -268,7 +268,7 @@ impl Observer<Swim> for MembersChecker {
             | swim::Event::MemberSuspected { id, incarnation, .. }
             | swim::Event::MemberRecovered { id, incarnation, .. }
             | swim::Event::MemberDied { id, incarnation, .. }
-            | swim::Event::MemberLeft { id, incarnation, .. } => self.told(host, *id, *incarnation),
+            | swim::Event::MemberLeft { id, incarnation, .. } => self.on_status(host, *id, *incarnation),
             // A forgotten member may rejoin as a new one.
             swim::Event::MemberForgotten { id } => {
                 self.nodes[host.index()].incarnations.remove(id);
@@ -308,9 +308,10 @@ impl Checker<Swim> for MembersChecker {
                 continue;
             }
             let listed = machine.all_members(sim.clock(host));
-            let is_told =
+            let is_described =
                 |status: &swim::MemberStatus| status.state.is_live() || status.since_micros.is_some();
-            let is_listed = |id: &Id| listed.iter().any(|status| status.node.id == *id && is_told(status));
+            let is_listed =
+                |id: &Id| listed.iter().any(|status| status.node.id == *id && is_described(status));
             if let Some(id) = ended.keys().find(|id| !is_listed(id)) {
                 let text = format!("{host} does not list {id:?}, which failed or left");
                 return Err(Violation::new(text));

@@ -13,16 +13,20 @@ use serde_json::{Map, Value, json};
 use super::Node;
 use super::commands::{Commands, Shared};
 use super::measure::Measure;
+use super::{SITUATIONS, WEAK_SPLIT};
 use crate::disk::DiskFate;
 use crate::host::HostId;
+use crate::ledger::Ledger;
 use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::Checker;
+use crate::scenarios::node::DISK_LOST;
 use crate::sim::Sim;
 
 /// Watches all nodes.
 pub struct TokenChecker {
     nodes: Vec<Watched>,
     measure: Measure,
+    ledger: Ledger,
     commands: Shared,
     /// The highest fence taken of each token.
     fences: BTreeMap<TokenId, u64>,
@@ -69,6 +73,8 @@ struct Watched {
     passed: BTreeMap<String, u64>,
     /// The highest fence it has ever taken.
     fence: u64,
+    /// It was started without stored data, and has taken no fence since.
+    is_blank: bool,
     /// A restore of its own has just made a token.
     made: bool,
     /// The token that it restored, until its first fence comes.
@@ -85,6 +91,7 @@ impl TokenChecker {
         Self {
             nodes: (0..nodes).map(|_| Watched::default()).collect(),
             measure: Measure::default(),
+            ledger: Ledger::new(&SITUATIONS),
             commands,
             fences: BTreeMap::new(),
             earlier: Earlier::default(),
@@ -123,13 +130,19 @@ impl TokenChecker {
         }
     }
 
-    fn taken(&mut self, now: Duration, host: HostId, token: TokenId, fence: u64) -> Verdict {
+    fn taken(&mut self, sim: &Sim<Node>, host: HostId, token: TokenId, fence: u64) -> Verdict {
+        let now = sim.elapsed();
         if self.last_taken.replace(token) != Some(token) {
             self.quiet_since = now;
         }
         let node = &mut self.nodes[host.index()];
-        let (own, of_token) = (node.fence, self.fences.get(&token).copied().unwrap_or(0));
         let is_first = node.restored.take() == Some(token);
+        let is_blank = core::mem::take(&mut node.is_blank);
+        let (mut own, of_token) = (node.fence, self.fences.get(&token).copied().unwrap_or(0));
+        if is_blank && fence <= own {
+            self.ledger.excuse(sim, &DISK_LOST, host, Duration::ZERO)?;
+            own = 0;
+        }
         let all = if is_first && self.clocks_agree { self.earlier.before(now) } else { 0 };
         if fence <= own.max(of_token).max(all) {
             return Err(Violation::new(format!(
@@ -137,10 +150,30 @@ impl TokenChecker {
                  {all} of all"
             )));
         }
-        node.fence = fence;
+        self.nodes[host.index()].fence = fence;
         self.fences.insert(token, fence);
         self.earlier.push(now, fence);
         Ok(())
+    }
+
+    /// A hold was granted. Where a weak ring may split, the fault that split it excuses a command beside another.
+    fn held(&mut self, sim: &Sim<Node>, host: HostId, hold: RequestId, fence: u64) -> Verdict {
+        let (others, is_wanted) = {
+            let mut commands = self.commands();
+            (commands.start(sim, host, hold, fence)?, commands.is_wanted(host))
+        };
+        if is_wanted {
+            self.ledger.met("two_askers");
+        }
+        if others.is_empty() {
+            return Ok(());
+        }
+        let mut hosts = sim.hosts();
+        let was_hit = |one: &HostId| {
+            let mut causes = sim.causes(*one, Duration::ZERO, sim.elapsed());
+            causes.any(|trouble| WEAK_SPLIT.needs.contains(&trouble.cause))
+        };
+        self.ledger.excuse(sim, &WEAK_SPLIT, hosts.find(was_hit).unwrap_or(host), Duration::ZERO)
     }
 
     fn passed(&mut self, sim: &Sim<Node>, host: HostId) -> Verdict {
@@ -185,14 +218,23 @@ impl Observer<Node> for TokenChecker {
             Event::TokenRestored { token_id, .. } => {
                 self.nodes[host.index()].made = true;
                 self.nodes[host.index()].restored = Some(*token_id);
+                if !self.fences.is_empty() {
+                    self.ledger.met("token_regenerated");
+                }
             }
             Event::TokenTaken { token_id, fence: Some(fence) } => {
-                return self.taken(now, host, *token_id, *fence);
+                return self.taken(sim, host, *token_id, *fence);
             }
             Event::TokenPassed { .. } => return self.passed(sim, host),
-            Event::TokenMerged { branches_merged: true, .. } => self.measure.merges += 1,
+            Event::TokenMerged { branches_merged: true, .. } => {
+                self.measure.merges += 1;
+                self.ledger.met("tokens_merged");
+            }
             Event::TokenReleased { hold, .. } => self.commands().end(host, *hold, false),
-            Event::TokenLost { hold, .. } => self.commands().end(host, *hold, true),
+            Event::TokenLost { hold, .. } => {
+                self.commands().end(host, *hold, true);
+                self.ledger.met("hold_lost");
+            }
             Event::TokenDropped { .. } => self.measure.drops += u64::from(self.measure.is_open()),
             _ => {}
         }
@@ -201,7 +243,7 @@ impl Observer<Node> for TokenChecker {
 
     fn on_reply(&mut self, sim: &Sim<Node>, host: HostId, request: RequestId, reply: &Reply) -> Verdict {
         match reply {
-            Reply::Held { fence, hold } => return self.commands().start(sim, host, *hold, *fence),
+            Reply::Held { fence, hold } => return self.held(sim, host, *hold, *fence),
             Reply::NotHeld | Reply::Refused(_) | Reply::Stopping => self.commands().end(host, request, false),
             _ => {}
         }
@@ -211,7 +253,7 @@ impl Observer<Node> for TokenChecker {
     fn on_start(&mut self, sim: &Sim<Node>, host: HostId) {
         // A disk may also be lost while its host is down. A node without stored data knows no fences.
         if sim.disk(host).and_then(|disk| disk.value(SPACE, KEPT_KEY)).is_none() {
-            self.nodes[host.index()].fence = 0;
+            self.nodes[host.index()].is_blank = true;
         }
     }
 
@@ -220,8 +262,8 @@ impl Observer<Node> for TokenChecker {
             self.measure.gives_up(sim.elapsed(), host, false);
         }
         self.commands().crashed(host);
-        let fence = self.nodes[host.index()].fence;
-        self.nodes[host.index()] = Watched { fence, ..Watched::default() };
+        let Watched { fence, is_blank, .. } = self.nodes[host.index()];
+        self.nodes[host.index()] = Watched { fence, is_blank, ..Watched::default() };
         self.quiet_since = sim.elapsed();
     }
 }
@@ -264,6 +306,10 @@ impl Checker<Node> for TokenChecker {
         self.missing_count(sim).map_or(Ok(()), Err)
     }
 
+    fn ledger(&self) -> Option<&Ledger> {
+        Some(&self.ledger)
+    }
+
     fn measured(&mut self, sim: &Sim<Node>) -> Map<String, Value> {
         let mut json = self.measure.to_json(sim.elapsed());
         let hashes: BTreeSet<i32> = sim.machines().map(|(_, node)| node.list().hash()).collect();
@@ -273,8 +319,7 @@ impl Checker<Node> for TokenChecker {
         json.insert("components_final".into(), components(sim).into());
         let commands = self.commands();
         if commands.granted > 0 {
-            let (granted, lost, overlaps) = (commands.granted, commands.lost, commands.overlaps);
-            json.insert("holds".into(), json!({"granted": granted, "lost": lost, "overlaps": overlaps}));
+            json.insert("holds".into(), json!({"granted": commands.granted, "lost": commands.lost}));
         }
         drop(commands);
         json.insert("lists_equal".into(), (hashes.len() == 1).into());

@@ -13,7 +13,7 @@ use annulus_core::{RequestId, Rng};
 use super::Node;
 use crate::fault::Step;
 use crate::host::{HostId, HostState};
-use crate::observer::{Verdict, Violation};
+use crate::observer::Violation;
 use crate::sim::Sim;
 
 /// The interval between steps of a client.
@@ -38,7 +38,6 @@ pub(super) struct Commands {
     highest: u64,
     pub(super) granted: u64,
     pub(super) lost: u64,
-    pub(super) overlaps: u64,
 }
 
 /// The commands, shared by the clients and the checker.
@@ -59,22 +58,31 @@ impl Commands {
             highest: 0,
             granted: 0,
             lost: 0,
-            overlaps: 0,
         }))
     }
 
-    /// A hold was granted: its command starts.
-    pub(super) fn start(&mut self, sim: &Sim<Node>, host: HostId, request: RequestId, fence: u64) -> Verdict {
+    /// A hold was granted: its command starts. Returns the hosts whose commands run beside it.
+    ///
+    /// # Errors
+    /// In a run in which that must not be.
+    pub(super) fn start(
+        &mut self,
+        sim: &Sim<Node>,
+        host: HostId,
+        request: RequestId,
+        fence: u64,
+    ) -> Result<Vec<HostId>, Violation> {
         self.look(sim);
         self.granted += 1;
-        let others: Vec<String> = (self.running.iter().filter(|(other, _)| **other != host))
-            .map(|(other, command)| format!("{other} with {} since {:?}", command.fence, command.since))
-            .collect();
-        self.overlaps += u64::from(!others.is_empty());
+        let others: Vec<HostId> = self.running.keys().copied().filter(|other| *other != host).collect();
         if self.is_strict && !others.is_empty() {
+            let text = |other| {
+                let Running { fence, since, .. } = &self.running[other];
+                format!("{other} with {fence} since {since:?}")
+            };
             return Err(Violation::new(format!(
                 "{host} runs a command with {fence} beside {}",
-                others.join(", ")
+                others.iter().map(text).collect::<Vec<_>>().join(", ")
             )));
         }
         if self.is_strict && fence <= self.highest {
@@ -86,7 +94,12 @@ impl Commands {
         self.highest = self.highest.max(fence);
         let (since, silent_since) = (sim.elapsed(), None);
         self.running.insert(host, Running { request, fence, since, silent_since });
-        Ok(())
+        Ok(others)
+    }
+
+    /// Whether another host waits for a hold.
+    pub(super) fn is_wanted(&self, host: HostId) -> bool {
+        self.asked.keys().any(|other| *other != host && !self.running.contains_key(other))
     }
 
     /// The end of a hold was reported: its command is ended.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use annulus_core::StreamId;
-use annulus_core::jitterbug::{Command, Event, LostReason, Set, TokenId};
+use annulus_core::jitterbug::{Command, Event, LostReason, Reply, Set, TokenId};
+use annulus_core::{RequestId, StreamId};
 
 use super::commands::Commands;
 use super::*;
@@ -288,7 +288,7 @@ fn jf_14_a_paused_holder_gets_an_event_as_soon_as_it_resumes() {
     assert_eq!(held, Ok(true), "the others go on");
     sim.fault(Fault::Resume(stalled));
     sim.run_for(SECOND / 1000, watch).expect("nothing is violated");
-    assert_eq!(holds(sim, stalled), None, "it is told at once");
+    assert_eq!(holds(sim, stalled), None, "it learns that at once");
     let told = |event: &Event| matches!(event, Event::TokenLost { reason: LostReason::Stalled, fence, .. } if Some(*fence) == stale);
     assert!(watch.events[&stalled].iter().any(told));
     sim.run_for(10 * SECOND, watch).expect("nothing is violated");
@@ -327,6 +327,38 @@ fn tuf_14_a_ring_without_grace_runs_two_commands_at_once() {
             .is_some_and(|violation| violation.contains("beside") || violation.contains("after a hold"))
     });
     assert!(caught.count() >= 5, "the checker sees what the grace period prevents");
+}
+
+#[test]
+fn fa_25_two_commands_and_a_lower_fence_need_a_fault_that_explains_them() {
+    let mut sim = local(3).setup(1).expect("a world").sim;
+    let mut checker = lenient(3);
+    sim.run_for(SECOND / 1000, &mut checker).expect("all start");
+    let [one, two, three] = [0, 1, 2].map(HostId::new);
+    let held = |checker: &mut TokenChecker, sim: &Sim<Node>, host: HostId, fence| {
+        let hold = RequestId(fence);
+        checker.on_reply(sim, host, hold, &Reply::Held { fence, hold })
+    };
+    held(&mut checker, &sim, one, 1).expect("the first command");
+    let beside = held(&mut checker, &sim, two, 2).expect_err("nothing happened");
+    assert!(beside.text.contains("WEAK_SPLIT"), "{beside}");
+    let taken = |checker: &mut TokenChecker, sim: &Sim<Node>, token: u64, fence| {
+        let token_id = TokenId::draw(&mut Rng::from_number(token, 0));
+        checker.on_event(sim, one, &Event::TokenTaken { token_id, fence: Some(fence) })
+    };
+    taken(&mut checker, &sim, 1, 5).expect("the first fence");
+    checker.on_start(&sim, one);
+    let lower = taken(&mut checker, &sim, 2, 3).expect_err("its disk was not lost");
+    assert!(lower.text.contains("DISK_LOST"), "{lower}");
+
+    sim.fault(Fault::Cut { from: one, to: two });
+    sim.fault(Fault::Crash { host: one, power: true, disk: DiskFate::Lost });
+    sim.run_for(SECOND / 1000, &mut checker).expect("nothing is violated");
+    checker.on_start(&sim, one);
+    taken(&mut checker, &sim, 2, 3).expect("it knows no fences");
+    held(&mut checker, &sim, three, 3).expect("the ring may be split");
+    let excuses = checker.ledger().expect("it keeps one").entries().excuses;
+    assert_eq!((excuses["WEAK_SPLIT"].times, excuses["DISK_LOST"].times), (1, 1));
 }
 
 #[test]

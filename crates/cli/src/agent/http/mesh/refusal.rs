@@ -49,7 +49,7 @@ pub(super) fn refused(reply: &w3w::Reply) -> ApiError {
             StatusCode::NOT_FOUND,
             "no_such_block",
             "there is no such block".to_owned(),
-            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes; what nobody waits for is thrown away in time",
+            "`annulus mesh inbox` and `annulus mesh outbox` show the hashes; the agent deletes unreferenced blocks",
         ),
         R::Corrupt { key } => (
             StatusCode::INTERNAL_SERVER_ERROR,

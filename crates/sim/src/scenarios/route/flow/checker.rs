@@ -250,7 +250,7 @@ impl FlowChecker {
             if self.sent[number].is_orphaned {
                 self.unanswered.remove(&(at, number));
             } else if sim.causes(from, at, now).next().is_none() {
-                return Err(Violation::new(format!("nobody told {from} the end of message {number}")));
+                return Err(Violation::new(format!("{from} did not learn the outcome of message {number}")));
             }
         }
         Ok(())
