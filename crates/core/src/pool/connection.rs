@@ -244,23 +244,24 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Writes a message if the queue is empty, else queues it. Returns whether the peer's silence counts from here.
+    /// Writes a message if the queue is empty, else queues it.
     pub(super) fn send<M: Machine>(
         &mut self,
         now: Instant,
         message: &[u8],
         expects: Expects,
         out: &mut Outbox<'_, M>,
-    ) -> bool {
+    ) {
         self.used = now;
         let stands = self.stage == Stage::Open;
-        let starts = stands && self.health.wrote(now, message.len(), expects == Expects::Reply);
+        if stands {
+            self.health.wrote(now, message.len(), expects == Expects::Reply);
+        }
         self.is_asked |= expects == Expects::Reply;
         self.queued_bytes += message.len();
         let is_small = message.len() <= CHUNK_BYTES;
         if is_small && stands && self.small.is_empty() && self.ahead_bytes < AHEAD_BYTES {
-            self.write(Kind::Whole, message, out);
-            return starts;
+            return self.write(Kind::Whole, message, out);
         }
         let kept_since = (expects == Expects::Nothing).then_some(now);
         let queued = Queued { bytes: message.to_vec(), kept_since };
@@ -270,7 +271,6 @@ impl<L> Connection<L> {
             self.large.push_back(queued);
         }
         self.pump(out);
-        starts
     }
 
     /// Marks it as unresponsive and pings the peer. Returns whether that is new.
@@ -316,7 +316,7 @@ impl<L> Connection<L> {
     pub(super) fn received<'a, M: Machine>(
         &mut self,
         now: Instant,
-        data: &'a [u8],
+        data: &[u8],
         message_bytes_max: usize,
         out: &mut Outbox<'_, M>,
     ) -> Result<Received<'a>, DecodeError> {
@@ -358,10 +358,14 @@ impl<L> Connection<L> {
         }
     }
 
-    /// When the next action is due. It is cheap, so that all connections can be checked.
+    /// When the next action is due at the earliest. Unread bytes may end the connection sooner than idleness, so the lower
+    /// bound of both counts; then nothing that is written or taken moves the timer.
     pub(super) fn next_due(&self, config: &Config) -> Instant {
-        let at = self.staged(config).0;
-        let silence = self.health.deadline().filter(|_| self.stage == Stage::Open && !self.is_kept);
+        if self.stage != Stage::Open {
+            return self.staged(config).0;
+        }
+        let at = self.used + config.idle_timeout;
+        let silence = self.health.deadline().filter(|_| !self.is_kept);
         silence.map_or(at, |silence| silence.min(at))
     }
 

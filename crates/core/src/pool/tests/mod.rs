@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 mod health;
+mod timers;
 
 use super::*;
 use crate::ping::Ping;
