@@ -49,7 +49,6 @@ mod types;
 mod tests;
 
 use core::time::Duration;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
@@ -183,35 +182,37 @@ impl<L: PartialEq> Pool<L> {
         });
     }
 
-    /// Handles the bytes of a connection. Returns the messages they complete.
+    /// Handles the bytes of a connection. Gives the messages they complete to `take`.
     ///
     /// # Errors
-    /// If they are no frames, or of a large message without room: the caller [aborts](Pool::abort) the connection.
-    pub fn received<'a, M: Machine>(
+    /// If they are no frames, or of a large message without room, or the error of `take`: the caller
+    /// [aborts](Pool::abort) the connection.
+    pub fn received<M: Machine>(
         &mut self,
         now: Instant,
         stream: StreamId,
-        data: &'a [u8],
+        data: &[u8],
+        take: &mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
         out: &mut Outbox<'_, M>,
-    ) -> Result<Vec<Cow<'a, [u8]>>, DecodeError> {
+    ) -> Result<(), DecodeError> {
         let all = self.connections.unfinished_bytes();
         let &Config { message_bytes_max, unfinished_bytes_max, .. } = self.connections.config();
         let received = self.connections.change(stream, |connection| {
             let before = connection.unfinished_bytes();
-            let received = connection.received(now, data, message_bytes_max, out)?;
+            let received = connection.received(now, data, message_bytes_max, take, out)?;
             let after = connection.unfinished_bytes();
             if after > before && after > share(unfinished_bytes_max, all - before) {
                 return Err(DecodeError::Limit(UNFINISHED));
             }
             Ok(received)
         });
-        let Some(received) = received else { return Ok(Vec::new()) };
-        let Received { messages, was_unresponsive, rtt } = received?;
+        let Some(received) = received else { return Ok(()) };
+        let Received { was_unresponsive, rtt } = received?;
         self.measured = rtt.map(|rtt| (stream, rtt));
         if was_unresponsive || self.connections.has_unresponsive() {
             self.prefer(now, stream, was_unresponsive, out);
         }
-        Ok(messages)
+        Ok(())
     }
 
     /// Accepts the greeting of a connection: the peer is `label` and listens at `peer`. If the connection came from the
