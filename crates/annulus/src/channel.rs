@@ -105,6 +105,17 @@ impl<M: ServiceMachine> Channel<M> {
         }
     }
 
+    /// Gives a command whose reply nobody reads. If too many commands wait, this waits too.
+    pub(crate) async fn give(&self, command: M::Command) -> Result<(), Stopped> {
+        match self {
+            Self::Alone(handle) => handle.give(command).await,
+            Self::Within { node, service } => {
+                let command = node::Command { service: *service, command: M::command(command) };
+                node.handle().give(command).await
+            }
+        }
+    }
+
     /// Gives a command and ignores its reply. It can be called in `drop`: if the command queue is full, a spawned
     /// task waits for room.
     pub(crate) fn tell(&self, command: M::Command) {
@@ -219,6 +230,14 @@ impl<M: ServiceMachine> ServiceEvents<M> {
     /// The next event; `None` after the end of the node.
     pub async fn next(&mut self) -> Option<ServiceEvent<M>> {
         std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// The next event if one is there already.
+    pub(crate) fn try_next(&mut self) -> Option<ServiceEvent<M>> {
+        match &mut self.0 {
+            Source::Alone(events) => events.try_next().map(ServiceEvent::Alone),
+            Source::Within(events) => events.try_next().map(ServiceEvent::Within),
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ServiceEvent<M>>> {

@@ -5,7 +5,7 @@ use std::future::IntoFuture as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use annulus::core::Id;
 use annulus::core::pastry::{AppName, Application, Config, Event, Failure, Forward, Passing, Verdict};
@@ -97,6 +97,10 @@ async fn a_handler_answers_refuses_and_may_panic() {
             Some(b'a') => Verdict::Answer(b"yes".to_vec()),
             Some(b'r') => Verdict::Refuse("not today".to_owned()),
             Some(b'p') => panic!("a handler may panic"),
+            Some(b'q') => {
+                tokio::task::yield_now().await;
+                panic!("a handler may panic after it waited")
+            }
             _ => Verdict::Accept,
         }
     });
@@ -104,13 +108,63 @@ async fn a_handler_answers_refuses_and_may_panic() {
     assert_eq!(in_time(nodes[0].ask(&app, key(2), "a")).await.unwrap().payload, b"yes");
     let refused = in_time(nodes[0].route(&app, key(2), "r")).await.unwrap_err();
     assert!(matches!(&refused, RouteError::Refused(reason) if reason == "not today"), "{refused}");
-    let refused = in_time(nodes[0].route(&app, key(2), "p")).await.unwrap_err();
-    assert!(matches!(&refused, RouteError::Refused(reason) if reason.contains("panicked")), "{refused}");
+    for panics in ["p", "q"] {
+        let refused = in_time(nodes[0].route(&app, key(2), panics)).await.unwrap_err();
+        assert!(matches!(&refused, RouteError::Refused(reason) if reason.contains("panicked")), "{refused}");
+    }
     assert_eq!(in_time(nodes[0].route(&app, key(2), "x")).await.unwrap().by.addr, nodes[1].addr());
     // The application runs no longer: no message is reported as delivered.
     drop(server);
     let failed = in_time(nodes[0].route(&app, key(2), "x")).await.unwrap_err();
     assert!(matches!(failed, RouteError::Failed(Failure::NoApplication)), "{failed}");
+}
+
+/// A handler that waits lets the next ones begin.
+#[tokio::test]
+async fn a_handler_that_waits_delays_no_other() {
+    let nodes = ring(14, 2).await;
+    let app = AppName::default();
+    let met = Arc::new(tokio::sync::Barrier::new(3));
+    let server = nodes[1].serve(&app, Limits { workers: 3, waiting: 0 }, move |_| {
+        let met = Arc::clone(&met);
+        async move {
+            met.wait().await;
+            Verdict::Accept
+        }
+    });
+    let _server = server.await.unwrap();
+    assert_eq!(send_all(&nodes[0], &app, 3).await, [0, 1, 2]);
+}
+
+/// After a handler that computed for long, the next ones run on threads of their own: two of them meet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn handlers_that_compute_for_long_share_the_threads() {
+    let nodes = ring(15, 2).await;
+    let app = AppName::default();
+    let begun = Arc::new(AtomicU32::new(0));
+    let server = nodes[1].serve(&app, Limits::default(), move |request: Request| {
+        let begun = Arc::clone(&begun);
+        async move {
+            let until = |most: Duration, is_over: &dyn Fn() -> bool| {
+                let since = Instant::now();
+                while since.elapsed() < most && !is_over() {
+                    std::hint::spin_loop();
+                }
+                is_over()
+            };
+            if request.payload == b"long" {
+                until(Duration::from_millis(5), &|| false);
+                return Verdict::Accept;
+            }
+            begun.fetch_add(1, Ordering::Relaxed);
+            // It guards against a hang only.
+            let is_met = until(PATIENCE / 4, &|| begun.load(Ordering::Relaxed) == 2);
+            if is_met { Verdict::Accept } else { Verdict::Refuse("the other did not begin".to_owned()) }
+        }
+    });
+    let _server = server.await.unwrap();
+    in_time(nodes[0].route(&app, key(2), "long")).await.unwrap();
+    assert_eq!(send_all(&nodes[0], &app, 2).await, [0, 1]);
 }
 
 /// No application reads: nothing is delivered. An arrival that is dropped was not taken, and comes again.

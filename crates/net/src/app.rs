@@ -36,8 +36,8 @@ pub(crate) struct App<M: Machine> {
     requests: NumberMap<RequestId, Asker<M::Reply>>,
     requests_made: u64,
     requests_max: usize,
-    /// Whether a reply was given since this was last asked.
-    has_replied: bool,
+    /// Whether a caller got a reply, or an event to answer, since this was last asked.
+    has_reported: bool,
 }
 
 impl<M: Machine> App<M> {
@@ -68,7 +68,7 @@ impl<M: Machine> App<M> {
             requests: NumberMap::default(),
             requests_made: 0,
             requests_max: options.requests_max.max(1),
-            has_replied: false,
+            has_reported: false,
         };
         (app, handle)
     }
@@ -107,10 +107,12 @@ impl<M: Machine> App<M> {
 
     /// Answers a command.
     pub(crate) fn reply(&mut self, request: RequestId, reply: M::Reply) {
-        self.has_replied = true;
         let full = self.requests.len() >= self.requests_max;
         match self.requests.remove(&request) {
-            Some(asker) => asker.give(reply),
+            Some(asker) => {
+                self.has_reported |= !matches!(asker, Asker::Nobody);
+                asker.give(reply);
+            }
             None => tracing::debug!(request = request.0, "a reply without a waiting caller"),
         }
         if full {
@@ -118,14 +120,14 @@ impl<M: Machine> App<M> {
         }
     }
 
-    /// Whether a reply was given since this was last asked.
-    pub(crate) fn take_replied(&mut self) -> bool {
-        std::mem::take(&mut self.has_replied)
+    /// Whether a caller got a reply, or an event to answer, since this was last asked. Commands may follow.
+    pub(crate) fn take_reported(&mut self) -> bool {
+        std::mem::take(&mut self.has_reported)
     }
 
     /// Sends an event to all subscribers.
-    pub(crate) fn event(&self, event: M::Event, counters: &mut DriverCounters) {
-        self.shared.subscribers.tell(event, counters);
+    pub(crate) fn event(&mut self, event: M::Event, counters: &mut DriverCounters) {
+        self.has_reported |= self.shared.subscribers.tell(event, counters);
     }
 
     /// The bound addresses.

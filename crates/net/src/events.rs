@@ -146,20 +146,24 @@ impl<M: Machine> Subscribers<M> {
         Events { queue, missed }
     }
 
-    /// Sends an event to all subscribers.
-    pub(crate) fn tell(&self, event: M::Event, counters: &mut DriverCounters) {
+    /// Sends an event to all subscribers. Returns whether one of them will answer it.
+    pub(crate) fn tell(&self, event: M::Event, counters: &mut DriverCounters) -> bool {
         let mut list = self.lock();
-        let Some(list) = &mut *list else { return };
+        let Some(list) = &mut *list else { return false };
         if list.is_empty() {
-            return;
+            return false;
         }
         let event = Arc::new(event);
+        let mut is_answered = false;
         list.retain(|subscriber| {
             if subscriber.wanted.as_ref().is_some_and(|wanted| !wanted(&event)) {
                 return !subscriber.queue.is_closed();
             }
             match subscriber.queue.tell(Arc::clone(&event)) {
-                Told::Queued => counters.events += 1,
+                Told::Queued => {
+                    counters.events += 1;
+                    is_answered |= matches!(subscriber.queue, Sender::Every(_));
+                }
                 Told::Missed => {
                     counters.events_shed += 1;
                     subscriber.missed.fetch_add(1, Ordering::Relaxed);
@@ -168,6 +172,7 @@ impl<M: Machine> Subscribers<M> {
             }
             true
         });
+        is_answered
     }
 
     /// There will be no more events.

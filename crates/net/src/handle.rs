@@ -45,6 +45,15 @@ impl<M: Machine> Handle<M> {
         self.pending(answer).reply().await
     }
 
+    /// Gives a command whose reply nobody reads. If too many commands wait, this waits too.
+    ///
+    /// # Errors
+    /// If the machine has ended.
+    pub async fn give(&self, command: M::Command) -> Result<(), Stopped> {
+        self.room().await.ok_or(Stopped)?.give(command, Asker::Nobody);
+        Ok(())
+    }
+
     /// Gives a command only if it need not wait for others; the reply comes as before.
     ///
     /// # Errors
@@ -246,6 +255,8 @@ pub(crate) enum Asker<R> {
     One(oneshot::Sender<R>),
     /// A lane, which waits for many replies.
     Lane(Due<R>),
+    /// No receiver.
+    Nobody,
 }
 
 impl<R> Asker<R> {
@@ -254,6 +265,7 @@ impl<R> Asker<R> {
         match self {
             Self::One(asker) => drop(asker.send(reply)),
             Self::Lane(due) => due.give(reply),
+            Self::Nobody => {}
         }
     }
 
@@ -262,6 +274,7 @@ impl<R> Asker<R> {
         match self {
             Self::One(asker) => asker.is_closed(),
             Self::Lane(due) => due.is_closed(),
+            Self::Nobody => true,
         }
     }
 }

@@ -2,21 +2,29 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::IntoFuture;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use annulus_core::Id;
 use annulus_core::pastry::{AppName, Command, Contact, MessageId, Pastry, Verdict};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Registration, RouteError, arrivals, request, settle};
+use super::{Registration, RouteError, arrivals, request};
 use crate::channel::{Channel, ServiceEvents};
 
 /// The retry delay for a sender whose message exceeds `waiting`.
 const BUSY_AFTER: Duration = Duration::from_millis(100);
 /// The reason that the sender gets if the handler panicked.
 const PANICKED: &str = "the handler panicked";
+/// The most verdicts that one command settles.
+const SETTLED_TOGETHER: usize = 64;
+/// A handler that runs for longer before it first waits is not quick.
+const QUICK_MAX: Duration = Duration::from_micros(100);
+/// How many handlers begin in tasks of their own after one that was not quick.
+const APART: u32 = 64;
 /// Answers longer than this are not remembered: the handler is called again.
 const REMEMBERED_BYTES_MAX: usize = 1024;
 
@@ -97,6 +105,8 @@ where
                 waiting: VecDeque::new(),
                 running: JoinSet::new(),
                 ids: HashMap::new(),
+                apart: 0,
+                settled: Vec::new(),
                 remembered: Remembered::new(self.remembered_max),
             };
             let task = tokio::spawn(work.run(events)).abort_handle();
@@ -119,6 +129,10 @@ impl Drop for Server {
 }
 
 /// The work of a server.
+///
+/// A handler begins in the server's task: most are done there at once, and a task for each would cost more than they do.
+/// One that waits goes on in a task of its own. After one that computes for long, the next begin in tasks, so that
+/// several threads share them.
 struct Work<H> {
     channel: Channel<Pastry>,
     limits: Limits,
@@ -127,6 +141,10 @@ struct Work<H> {
     running: JoinSet<Verdict>,
     /// The message of each running handler.
     ids: HashMap<tokio::task::Id, MessageId>,
+    /// How many of the next handlers begin in tasks of their own.
+    apart: u32,
+    /// Verdicts that the machine has not got.
+    settled: Vec<(MessageId, Verdict)>,
     remembered: Remembered,
 }
 
@@ -138,44 +156,73 @@ where
     async fn run(mut self, mut events: ServiceEvents<Pastry>) {
         loop {
             tokio::select! {
-                event = events.next() => match event.map(request) {
-                    Some(Some(request)) => self.arrived(request),
-                    Some(None) => {}
-                    None => return,
-                },
-                Some(ended) = self.running.join_next_with_id() => {
-                    let mut settled = Vec::new();
-                    self.ended(ended, &mut settled);
-                    while let Some(ended) = self.running.try_join_next_with_id() {
-                        self.ended(ended, &mut settled);
-                    }
-                    self.start_waiting();
-                    // All that ended together is settled together.
-                    if self.channel.command(Command::Settle(settled)).await.is_err() {
-                        return;
+                event = events.next() => {
+                    let Some(event) = event else { return };
+                    let mut next = Some(event);
+                    while let Some(event) = next.take() {
+                        request(event).into_iter().for_each(|request| self.arrived(request));
+                        if self.settled.len() < SETTLED_TOGETHER {
+                            next = events.try_next();
+                        }
                     }
                 }
+                Some(ended) = self.running.join_next_with_id() => {
+                    self.ended(ended);
+                    while let Some(ended) = self.running.try_join_next_with_id() {
+                        self.ended(ended);
+                    }
+                    self.start_waiting();
+                }
+            }
+            // All that ended together is settled together.
+            let settled = std::mem::take(&mut self.settled);
+            if !settled.is_empty() && self.channel.give(Command::Settle(settled)).await.is_err() {
+                return;
             }
         }
     }
 
     fn arrived(&mut self, request: Request) {
         if let Some(verdict) = self.remembered.verdict(request.id) {
-            settle(&self.channel, request.id, verdict);
+            self.settled.push((request.id, verdict));
         } else if self.running.len() < self.limits.workers.max(1) {
             self.start(request);
         } else if self.waiting.len() < self.limits.waiting {
             self.waiting.push_back(request);
         } else {
-            settle(&self.channel, request.id, Verdict::Busy(BUSY_AFTER));
+            self.settled.push((request.id, Verdict::Busy(BUSY_AFTER)));
         }
     }
 
     fn start(&mut self, request: Request) {
         let (id, handler) = (request.id, Arc::clone(&self.handler));
-        // The handler is called in the task as well: a panic of it ends that task only.
-        let task = self.running.spawn(async move { handler(request).await });
-        self.ids.insert(task.id(), id);
+        if self.apart > 0 {
+            self.apart -= 1;
+            // The handler is called in the task as well: a panic of it ends that task only.
+            let task = self.running.spawn(async move { handler(request).await });
+            self.ids.insert(task.id(), id);
+            return;
+        }
+        let begun = Instant::now();
+        let first = catch_unwind(AssertUnwindSafe(move || {
+            let mut work = Box::pin(handler(request));
+            match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(verdict) => Ok(verdict),
+                // A task polls it again at once, with a waker of its own.
+                Poll::Pending => Err(work),
+            }
+        }));
+        match first {
+            Ok(Ok(verdict)) => self.settle(id, verdict),
+            Ok(Err(work)) => {
+                let task = self.running.spawn(work);
+                self.ids.insert(task.id(), id);
+            }
+            Err(_) => self.settle(id, Verdict::Refuse(PANICKED.to_owned())),
+        }
+        if begun.elapsed() > QUICK_MAX {
+            self.apart = APART;
+        }
     }
 
     fn start_waiting(&mut self) {
@@ -186,19 +233,19 @@ where
         }
     }
 
-    fn ended(
-        &mut self,
-        ended: Result<(tokio::task::Id, Verdict), tokio::task::JoinError>,
-        settled: &mut Vec<(MessageId, Verdict)>,
-    ) {
+    fn ended(&mut self, ended: Result<(tokio::task::Id, Verdict), tokio::task::JoinError>) {
         let (task, verdict) = match ended {
             Ok((task, verdict)) => (task, verdict),
             Err(error) => (error.id(), Verdict::Refuse(PANICKED.to_owned())),
         };
         if let Some(id) = self.ids.remove(&task) {
-            self.remembered.insert(id, &verdict);
-            settled.push((id, verdict));
+            self.settle(id, verdict);
         }
+    }
+
+    fn settle(&mut self, id: MessageId, verdict: Verdict) {
+        self.remembered.insert(id, &verdict);
+        self.settled.push((id, verdict));
     }
 }
 

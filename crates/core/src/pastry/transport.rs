@@ -1,7 +1,6 @@
 //! Transport: messages over kept connections and in datagrams.
 
 use core::time::Duration;
-use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use super::Pastry;
@@ -121,18 +120,18 @@ impl Transport {
         data: &[u8],
         out: Out<'_, '_>,
     ) -> Result<Vec<Message>, DecodeError> {
-        let frames: Vec<Cow<'_, [u8]>> = self.pool.received(now, stream, data, out)?;
         let mut messages = core::mem::take(&mut self.received);
-        for frame in &frames {
-            match decode(frame) {
-                Ok(message) => messages.push(message),
-                Err(error) => {
-                    self.recycle(messages);
-                    return Err(error);
-                }
+        let mut take = |frame: &[u8]| {
+            messages.push(decode(frame)?);
+            Ok(())
+        };
+        match self.pool.received(now, stream, data, &mut take, out) {
+            Ok(()) => Ok(messages),
+            Err(error) => {
+                self.recycle(messages);
+                Err(error)
             }
         }
-        Ok(messages)
     }
 
     /// The node whose connection the last received bytes measured, and the round trip; only if the connection proves

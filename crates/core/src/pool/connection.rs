@@ -1,11 +1,10 @@
 //! One connection: its stage, its queued messages, and the bytes that the kernel has taken.
 
 use core::time::Duration;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
-use super::frame::{Arrived, CHUNK_BYTES, HEADER_BYTES, Kind, PROBE_BYTES, Probe, Reader, header};
+use super::frame::{CHUNK_BYTES, HEADER_BYTES, Kind, PROBE_BYTES, Probe, Reader, Take, header};
 use super::health::{Health, Silence};
 use super::{Config, Expects};
 use crate::machine::Machine;
@@ -63,9 +62,7 @@ pub(super) enum Due {
 }
 
 /// The result of received bytes.
-pub(super) struct Received<'a> {
-    /// The messages that they complete.
-    pub(super) messages: Vec<Cow<'a, [u8]>>,
+pub(super) struct Received {
     /// Whether the connection was unresponsive until now.
     pub(super) was_unresponsive: bool,
     /// The round trip of a ping that they answer.
@@ -244,23 +241,24 @@ impl<L> Connection<L> {
         }
     }
 
-    /// Writes a message if the queue is empty, else queues it. Returns whether the peer's silence counts from here.
+    /// Writes a message if the queue is empty, else queues it.
     pub(super) fn send<M: Machine>(
         &mut self,
         now: Instant,
         message: &[u8],
         expects: Expects,
         out: &mut Outbox<'_, M>,
-    ) -> bool {
+    ) {
         self.used = now;
         let stands = self.stage == Stage::Open;
-        let starts = stands && self.health.wrote(now, message.len(), expects == Expects::Reply);
+        if stands {
+            self.health.wrote(now, message.len(), expects == Expects::Reply);
+        }
         self.is_asked |= expects == Expects::Reply;
         self.queued_bytes += message.len();
         let is_small = message.len() <= CHUNK_BYTES;
         if is_small && stands && self.small.is_empty() && self.ahead_bytes < AHEAD_BYTES {
-            self.write(Kind::Whole, message, out);
-            return starts;
+            return self.write(Kind::Whole, message, out);
         }
         let kept_since = (expects == Expects::Nothing).then_some(now);
         let queued = Queued { bytes: message.to_vec(), kept_since };
@@ -270,7 +268,6 @@ impl<L> Connection<L> {
             self.large.push_back(queued);
         }
         self.pump(out);
-        starts
     }
 
     /// Marks it as unresponsive and pings the peer. Returns whether that is new.
@@ -311,17 +308,17 @@ impl<L> Connection<L> {
         self.pump(out);
     }
 
-    /// Handles received bytes: grants new credit once half of it is used, answers a ping, and returns the completed
-    /// messages.
-    pub(super) fn received<'a, M: Machine>(
+    /// Handles received bytes: gives the completed messages to `take`, grants new credit once half of it is used, and
+    /// answers a ping.
+    pub(super) fn received<M: Machine>(
         &mut self,
         now: Instant,
-        data: &'a [u8],
+        data: &[u8],
         message_bytes_max: usize,
+        take: Take<'_>,
         out: &mut Outbox<'_, M>,
-    ) -> Result<Received<'a>, DecodeError> {
-        let mut arrived = Arrived::default();
-        self.reader.push(data, message_bytes_max, &mut arrived)?;
+    ) -> Result<Received, DecodeError> {
+        let probes = self.reader.push(data, message_bytes_max, take)?;
         self.used = now;
         self.credit_bytes = self.credit_bytes.saturating_sub(data.len());
         if self.credit_bytes <= CREDIT_BYTES / 2 {
@@ -329,14 +326,14 @@ impl<L> Connection<L> {
             self.credit_bytes = CREDIT_BYTES;
         }
         let was_unresponsive = self.health.on_heard(now);
-        let rtt = arrived.pong.and_then(|nonce| self.health.on_pong(now, nonce));
+        let rtt = probes.pong.and_then(|nonce| self.health.on_pong(now, nonce));
         if rtt.is_some() {
             self.watch(out);
         }
-        if let Some(nonce) = arrived.ping {
+        if let Some(nonce) = probes.ping {
             self.write_probe(Probe::Pong(nonce), out);
         }
-        Ok(Received { messages: arrived.messages, was_unresponsive, rtt })
+        Ok(Received { was_unresponsive, rtt })
     }
 
     /// The action that is due now, or when the next one will be.
@@ -358,10 +355,14 @@ impl<L> Connection<L> {
         }
     }
 
-    /// When the next action is due. It is cheap, so that all connections can be checked.
+    /// When the next action is due at the earliest. Unread bytes may end the connection sooner than idleness, so the lower
+    /// bound of both counts; then nothing that is written or taken moves the timer.
     pub(super) fn next_due(&self, config: &Config) -> Instant {
-        let at = self.staged(config).0;
-        let silence = self.health.deadline().filter(|_| self.stage == Stage::Open && !self.is_kept);
+        if self.stage != Stage::Open {
+            return self.staged(config).0;
+        }
+        let at = self.used + config.idle_timeout;
+        let silence = self.health.deadline().filter(|_| !self.is_kept);
         silence.map_or(at, |silence| silence.min(at))
     }
 

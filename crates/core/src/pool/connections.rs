@@ -4,23 +4,27 @@ use core::cmp::Reverse;
 use std::net::SocketAddr;
 
 use super::Config;
-use super::connection::{Connection, Stage};
+use super::connection::{Connection, Due, Stage};
 use crate::tag::StreamId;
 use crate::time::Instant;
 
-/// All connections, and the sums over them.
+/// All connections, the sums over them, and their timers.
 #[derive(Clone, Debug)]
 pub(super) struct Connections<L> {
+    config: Config,
     /// In the order of their numbers, for binary search.
     list: Vec<Connection<L>>,
     /// Usable connections, sorted by the address of their peer, the best first. So sending need not check every
     /// connection. A change of a connection renews the entries of its peer.
     usable: Vec<(Place, Rank, StreamId)>,
+    /// The timer of each, in the same order: never later than its next action. They are in an array of their own, because all
+    /// are scanned, once the first may have expired.
+    timers: Vec<Instant>,
+    /// No timer expires before this.
+    first: Option<Instant>,
     queued_bytes: usize,
     unfinished_bytes: usize,
     unresponsive: usize,
-    /// Whether connections are kept until the kernel closes them.
-    keeps: bool,
 }
 
 /// An address as numbers, which compare faster.
@@ -29,32 +33,43 @@ type Place = (u128, u32);
 /// The preference between two connections to one peer: a healthy one, then the one on which bytes arrived last.
 type Rank = (u8, Reverse<Instant>);
 
-/// All else follows from the list.
+/// The rest follows from the list.
 impl<L: PartialEq> PartialEq for Connections<L> {
     fn eq(&self, other: &Self) -> bool {
-        self.list == other.list
+        self.config == other.config
+            && self.list == other.list
+            && self.timers == other.timers
+            && self.first == other.first
     }
 }
 
 impl<L: Eq> Eq for Connections<L> {}
 
 impl<L> Connections<L> {
-    pub(super) fn new(keeps: bool) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         let (queued_bytes, unfinished_bytes, unresponsive) = (0, 0, 0);
-        Self { list: Vec::new(), usable: Vec::new(), queued_bytes, unfinished_bytes, unresponsive, keeps }
+        let (list, usable, timers, first) = (Vec::new(), Vec::new(), Vec::new(), None);
+        Self { config, list, usable, timers, first, queued_bytes, unfinished_bytes, unresponsive }
     }
 
     pub(super) fn insert(&mut self, mut connection: Connection<L>) {
-        connection.keep(self.keeps);
+        connection.keep(self.config.keeps_connections);
         let at = self.index(connection.stream()).unwrap_or_else(|at| at);
         self.queued_bytes += connection.queued_bytes();
-        let peer = connection.peer();
+        let (peer, due) = (connection.peer(), connection.next_due(&self.config));
         self.list.insert(at, connection);
+        self.timers.insert(at, due);
+        self.look_by(due);
         self.renew(peer);
     }
 
     pub(super) fn remove(&mut self, stream: StreamId) -> Option<Connection<L>> {
-        let connection = self.list.remove(self.index(stream).ok()?);
+        let at = self.index(stream).ok()?;
+        let connection = self.list.remove(at);
+        self.timers.remove(at);
+        if self.list.is_empty() {
+            self.first = None;
+        }
         self.queued_bytes -= connection.queued_bytes();
         self.unfinished_bytes -= connection.unfinished_bytes();
         self.unresponsive -= usize::from(connection.health().is_unresponsive());
@@ -62,7 +77,7 @@ impl<L> Connections<L> {
         Some(connection)
     }
 
-    /// Changes a connection, and updates the sums and the usable connections.
+    /// Changes a connection, and updates the sums, the usable connections and the timers.
     pub(super) fn change<T>(
         &mut self,
         stream: StreamId,
@@ -71,15 +86,21 @@ impl<L> Connections<L> {
         let at = self.index(stream).ok()?;
         let connection = &mut self.list[at];
         let look = |at: &Connection<L>| (at.stage(), at.peer().is_some(), at.health().is_unresponsive());
-        let before = look(connection);
+        let (before, waited) = (look(connection), connection.health().is_waiting());
         self.queued_bytes -= connection.queued_bytes();
         self.unfinished_bytes -= connection.unfinished_bytes();
         let result = change(connection);
         self.queued_bytes += connection.queued_bytes();
         self.unfinished_bytes += connection.unfinished_bytes();
-        let after = look(connection);
+        let (after, waits) = (look(connection), connection.health().is_waiting());
+        let peer = connection.peer();
+        // Within a stage, only a wait for an answer can let the next action be due earlier.
+        if before != after || waited != waits {
+            let due = connection.next_due(&self.config);
+            self.timers[at] = due;
+            self.look_by(due);
+        }
         if before != after {
-            let peer = connection.peer();
             self.unresponsive = self.unresponsive - usize::from(before.2) + usize::from(after.2);
             self.renew(peer);
         }
@@ -96,21 +117,40 @@ impl<L> Connections<L> {
 
     /// The numbers of the connections to an address that this node may close.
     pub(super) fn to(&self, peer: SocketAddr) -> Vec<StreamId> {
-        self.list.iter().filter(|at| at.peer() == Some(peer) && !self.keeps).map(Connection::stream).collect()
+        let is_its = |at: &&Connection<L>| at.peer() == Some(peer) && !self.config.keeps_connections;
+        self.list.iter().filter(is_its).map(Connection::stream).collect()
     }
 
-    /// The connections with a due action, and the next time of the others.
-    pub(super) fn due(&self, now: Instant, config: &Config) -> (Vec<StreamId>, Option<Instant>) {
-        let (mut due, mut next) = (Vec::new(), None);
-        for connection in &self.list {
-            let at = connection.next_due(config);
-            if at <= now {
-                due.push(connection.stream());
-            } else if next.is_none_or(|next| at < next) {
-                next = Some(at);
+    /// The connections whose timers have expired.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<StreamId> {
+        if self.first.is_none_or(|first| first > now) {
+            return Vec::new();
+        }
+        self.first = self.timers.iter().copied().filter(|at| *at > now).min();
+        let expired = self.list.iter().zip(&self.timers).filter(|(_, at)| **at <= now);
+        expired.map(|(connection, _)| connection.stream()).collect()
+    }
+
+    /// The due action of a connection. If there is none, its timer is set again.
+    pub(super) fn due(&mut self, now: Instant, stream: StreamId) -> Option<Due> {
+        let at = self.index(stream).ok()?;
+        match self.list[at].due(now, &self.config) {
+            Ok(due) => Some(due),
+            Err(next) => {
+                self.timers[at] = next;
+                self.look_by(next);
+                None
             }
         }
-        (due, next)
+    }
+
+    /// When the next timer may expire.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.first
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
     }
 
     /// The best connection to an address, now or once it is established.
@@ -118,6 +158,14 @@ impl<L> Connections<L> {
         let to = place(to);
         let at = self.usable.partition_point(|(place, ..)| *place < to);
         self.usable.get(at).filter(|(place, ..)| *place == to).map(|(.., stream)| *stream)
+    }
+
+    /// The usable connections to an address, the best first.
+    pub(super) fn usable_to(&self, to: SocketAddr) -> impl Iterator<Item = &Connection<L>> {
+        let to = place(to);
+        let first = self.usable.partition_point(|(place, ..)| *place < to);
+        let its = self.usable[first..].iter().take_while(move |(place, ..)| *place == to);
+        its.filter_map(|(.., stream)| self.get(*stream))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -151,6 +199,10 @@ impl<L> Connections<L> {
             let at = self.usable[first..first + count].partition_point(|other| *other < entry);
             self.usable.insert(first + at, entry);
         }
+    }
+
+    fn look_by(&mut self, due: Instant) {
+        self.first = Some(self.first.map_or(due, |first| first.min(due)));
     }
 
     fn index(&self, stream: StreamId) -> Result<usize, usize> {

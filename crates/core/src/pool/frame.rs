@@ -11,8 +11,6 @@
 //! The fourth kind is `Probe`: its payload is one byte, 0 for a ping and 1 for a pong, and a nonce of four bytes. The pool
 //! answers a ping with a pong of the same nonce. No probe reaches the machine.
 
-use std::borrow::Cow;
-
 use crate::wire::DecodeError;
 
 /// The most payload of one frame.
@@ -69,14 +67,15 @@ impl Probe {
     }
 }
 
-/// The messages and probes that received bytes completed.
+/// The probes that received bytes completed: the last ping and the last pong. Earlier ones of the same read add nothing.
 #[derive(Debug, Default)]
-pub(super) struct Arrived<'a> {
-    pub(super) messages: Vec<Cow<'a, [u8]>>,
-    /// The last ping and the last pong: earlier ones of the same read add nothing.
+pub(super) struct Probes {
     pub(super) ping: Option<u32>,
     pub(super) pong: Option<u32>,
 }
+
+/// Takes the messages that received bytes complete. Its error ends the reading.
+pub(super) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), DecodeError>;
 
 /// The header of a frame.
 pub(super) fn header(kind: Kind, payload_bytes: usize) -> [u8; HEADER_BYTES] {
@@ -110,13 +109,15 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Reads the next bytes and appends every message they complete; a message that is complete in `data` is borrowed.
-    pub(super) fn push<'a>(
+    /// Reads the next bytes, and gives every message they complete to `take`. A message that is complete in `data` is not
+    /// copied.
+    pub(super) fn push(
         &mut self,
-        mut data: &'a [u8],
+        mut data: &[u8],
         message_bytes_max: usize,
-        arrived: &mut Arrived<'a>,
-    ) -> Result<(), DecodeError> {
+        take: Take<'_>,
+    ) -> Result<Probes, DecodeError> {
+        let mut probes = Probes::default();
         while !data.is_empty() {
             if self.partial.is_empty()
                 && let Some((&head, rest)) = data.split_first_chunk()
@@ -124,13 +125,13 @@ impl Reader {
                 let (kind, length) = parse_header(head)?;
                 if let Some((payload, rest)) = rest.split_at_checked(length) {
                     data = rest;
-                    self.frame(kind, Cow::Borrowed(payload), message_bytes_max, arrived)?;
+                    self.frame(kind, payload, message_bytes_max, &mut probes, take)?;
                     continue;
                 }
             }
-            data = self.push_partial(data, message_bytes_max, arrived)?;
+            data = self.push_partial(data, message_bytes_max, &mut probes, take)?;
         }
-        Ok(())
+        Ok(probes)
     }
 
     /// The memory of the large message so far.
@@ -148,7 +149,8 @@ impl Reader {
         &mut self,
         data: &'a [u8],
         message_bytes_max: usize,
-        arrived: &mut Arrived<'a>,
+        probes: &mut Probes,
+        take: Take<'_>,
     ) -> Result<&'a [u8], DecodeError> {
         let missing = HEADER_BYTES.saturating_sub(self.partial.len());
         let (head, data) = data.split_at(missing.min(data.len()));
@@ -159,29 +161,26 @@ impl Reader {
         let (body, data) = data.split_at(missing.min(data.len()));
         self.partial.extend_from_slice(body);
         if self.partial.len() == HEADER_BYTES + length {
-            let mut frame = core::mem::take(&mut self.partial);
-            frame.drain(..HEADER_BYTES);
-            self.frame(kind, Cow::Owned(frame), message_bytes_max, arrived)?;
+            let frame = core::mem::take(&mut self.partial);
+            self.frame(kind, &frame[HEADER_BYTES..], message_bytes_max, probes, take)?;
         }
         Ok(data)
     }
 
-    fn frame<'a>(
+    fn frame(
         &mut self,
         kind: Kind,
-        payload: Cow<'a, [u8]>,
+        payload: &[u8],
         message_bytes_max: usize,
-        arrived: &mut Arrived<'a>,
+        probes: &mut Probes,
+        take: Take<'_>,
     ) -> Result<(), DecodeError> {
         match kind {
-            Kind::Whole => {
-                arrived.messages.push(payload);
-                return Ok(());
-            }
+            Kind::Whole => return take(payload),
             Kind::Probe => {
-                match Probe::decode(&payload)? {
-                    Probe::Ping(nonce) => arrived.ping = Some(nonce),
-                    Probe::Pong(nonce) => arrived.pong = Some(nonce),
+                match Probe::decode(payload)? {
+                    Probe::Ping(nonce) => probes.ping = Some(nonce),
+                    Probe::Pong(nonce) => probes.pong = Some(nonce),
                 }
                 return Ok(());
             }
@@ -195,10 +194,7 @@ impl Reader {
             let room = (2 * self.large.capacity()).max(self.large.len() + payload.len());
             self.large.reserve_exact(room.min(message_bytes_max) - self.large.len());
         }
-        self.large.extend_from_slice(&payload);
-        if kind == Kind::Last {
-            arrived.messages.push(Cow::Owned(core::mem::take(&mut self.large)));
-        }
-        Ok(())
+        self.large.extend_from_slice(payload);
+        if kind == Kind::Last { take(&core::mem::take(&mut self.large)) } else { Ok(()) }
     }
 }

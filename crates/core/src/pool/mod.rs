@@ -49,7 +49,6 @@ mod types;
 mod tests;
 
 use core::time::Duration;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
@@ -73,7 +72,6 @@ pub const UNFINISHED: &str = "large messages under way";
 /// The connections of one machine, each labelled by its greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool<L> {
-    config: Config,
     greeting: Vec<u8>,
     bind: Option<IpAddr>,
     connections: Connections<L>,
@@ -84,8 +82,6 @@ pub struct Pool<L> {
     /// The round trip that the last received bytes measured.
     measured: Option<(StreamId, Duration)>,
     is_stopping: bool,
-    /// Nothing is due before this.
-    check: Option<Instant>,
 }
 
 /// The share of one connection in `all`, while the others use `others`: half of the rest.
@@ -98,8 +94,7 @@ impl<L: PartialEq> Pool<L> {
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
-            connections: Connections::new(config.keeps_connections),
-            config,
+            connections: Connections::new(config),
             greeting: Vec::new(),
             bind: None,
             opened: 0,
@@ -107,7 +102,6 @@ impl<L: PartialEq> Pool<L> {
             lost: VecDeque::new(),
             measured: None,
             is_stopping: false,
-            check: None,
         }
     }
 
@@ -168,13 +162,12 @@ impl<L: PartialEq> Pool<L> {
         out: &mut Outbox<'_, M>,
     ) -> bool {
         let there = self.connections.iter().filter(|at| at.from() == Some(from)).count();
-        if there >= self.config.accepted_per_address_max {
+        if there >= self.connections.config().accepted_per_address_max {
             out.abort(stream);
             return false;
         }
         self.connections.insert(Connection::accepted(stream, from, now));
         out.read(stream, CREDIT_BYTES);
-        self.schedule(now, stream);
         true
     }
 
@@ -187,38 +180,39 @@ impl<L: PartialEq> Pool<L> {
                 let _ = is_stopping.then(|| connection.finish(now, true, out));
             }
         });
-        self.schedule(now, stream);
     }
 
-    /// Handles the bytes of a connection. Returns the messages they complete.
+    /// Handles the bytes of a connection. Gives the messages they complete to `take`.
     ///
     /// # Errors
-    /// If they are no frames, or of a large message without room: the caller [aborts](Pool::abort) the connection.
-    pub fn received<'a, M: Machine>(
+    /// If they are no frames, or of a large message without room, or the error of `take`: the caller
+    /// [aborts](Pool::abort) the connection.
+    pub fn received<M: Machine>(
         &mut self,
         now: Instant,
         stream: StreamId,
-        data: &'a [u8],
+        data: &[u8],
+        take: &mut dyn FnMut(&[u8]) -> Result<(), DecodeError>,
         out: &mut Outbox<'_, M>,
-    ) -> Result<Vec<Cow<'a, [u8]>>, DecodeError> {
+    ) -> Result<(), DecodeError> {
         let all = self.connections.unfinished_bytes();
-        let (bytes_max, unfinished_max) = (self.config.message_bytes_max, self.config.unfinished_bytes_max);
+        let &Config { message_bytes_max, unfinished_bytes_max, .. } = self.connections.config();
         let received = self.connections.change(stream, |connection| {
             let before = connection.unfinished_bytes();
-            let received = connection.received(now, data, bytes_max, out)?;
+            let received = connection.received(now, data, message_bytes_max, take, out)?;
             let after = connection.unfinished_bytes();
-            if after > before && after > share(unfinished_max, all - before) {
+            if after > before && after > share(unfinished_bytes_max, all - before) {
                 return Err(DecodeError::Limit(UNFINISHED));
             }
             Ok(received)
         });
-        let Some(received) = received else { return Ok(Vec::new()) };
-        let Received { messages, was_unresponsive, rtt } = received?;
+        let Some(received) = received else { return Ok(()) };
+        let Received { was_unresponsive, rtt } = received?;
         self.measured = rtt.map(|rtt| (stream, rtt));
         if was_unresponsive || self.connections.has_unresponsive() {
             self.prefer(now, stream, was_unresponsive, out);
         }
-        Ok(messages)
+        Ok(())
     }
 
     /// Accepts the greeting of a connection: the peer is `label` and listens at `peer`. If the connection came from the
@@ -247,7 +241,6 @@ impl<L: PartialEq> Pool<L> {
         };
         let others: Vec<_> = self.connections.iter().filter(is_other).map(Connection::stream).collect();
         others.into_iter().for_each(|other| self.mark_unresponsive(now, other, out));
-        self.schedule(now, stream);
     }
 
     /// Handles bytes of a connection that the kernel took.
@@ -306,12 +299,11 @@ impl<L: PartialEq> Pool<L> {
     pub fn reachable<M: Machine>(&mut self, now: Instant, peer: SocketAddr, out: &mut Outbox<'_, M>) {
         let is_stuck = |at: &&Connection<L>| {
             let since = now.since(at.connect_at());
-            at.peer() == Some(peer)
-                && at.failures() > 0
+            at.failures() > 0
                 && (at.stage() == Stage::Pausing
                     || at.stage() == Stage::Connecting && since > at.health().quiet_max() / 2)
         };
-        let Some(stuck) = self.connections.iter().find(is_stuck) else { return };
+        let Some(stuck) = self.connections.usable_to(peer).find(is_stuck) else { return };
         let stream = stuck.stream();
         if stuck.stage() == Stage::Pausing {
             return self.connect(now, stream, out);
@@ -338,17 +330,9 @@ impl<L: PartialEq> Pool<L> {
 
     /// Does all due work: connects, pings unresponsive peers, closes idle connections, aborts dead ones.
     pub fn expire<M: Machine>(&mut self, now: Instant, out: &mut Outbox<'_, M>) {
-        if self.check.is_none_or(|at| at > now) {
-            return;
-        }
-        let (due, next) = self.connections.due(now, &self.config);
-        self.check = next;
-        for stream in due {
-            let config = &self.config;
-            match self.connections.change(stream, |connection| connection.due(now, config)) {
-                Some(Ok(due)) => self.perform(now, stream, due, out),
-                Some(Err(next)) => self.check_by(next),
-                None => {}
+        for stream in self.connections.expired(now) {
+            if let Some(due) = self.connections.due(now, stream) {
+                self.perform(now, stream, due, out);
             }
         }
     }
@@ -394,7 +378,7 @@ impl<L: PartialEq> Pool<L> {
     /// Whether a connection to this address is established.
     #[must_use]
     pub fn is_connected(&self, to: SocketAddr) -> bool {
-        self.connections.iter().any(|at| at.peer() == Some(to) && at.stage() == Stage::Open)
+        self.connections.usable_to(to).any(|at| at.stage() == Stage::Open)
     }
 
     /// How many connections there are.
@@ -412,11 +396,11 @@ impl<L: PartialEq> Pool<L> {
     /// When [`Pool::expire`] is to be called next.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.check
+        self.connections.deadline()
     }
 
     fn fits(&self, message: &[u8]) -> bool {
-        !message.is_empty() && message.len() <= self.config.message_bytes_max
+        !message.is_empty() && message.len() <= self.connections.config().message_bytes_max
     }
 
     fn send_over<M: Machine>(
@@ -428,21 +412,16 @@ impl<L: PartialEq> Pool<L> {
         out: &mut Outbox<'_, M>,
     ) -> Result<Taken, Full> {
         let all = self.connections.queued_bytes();
-        let (queue_max, queues_max) = (self.config.queue_bytes_max, self.config.queues_bytes_max);
+        let &Config { queue_bytes_max, queues_bytes_max, .. } = self.connections.config();
         let taken = self.connections.change(stream, |connection| {
             let before = connection.queued_bytes();
-            if before + message.len() > queue_max.min(share(queues_max, all - before)) {
+            if before + message.len() > queue_bytes_max.min(share(queues_bytes_max, all - before)) {
                 return Err(Full);
             }
-            let starts = connection.send(now, message, expects, out);
-            let deadline = if starts { connection.health().deadline() } else { None };
-            Ok((Taken { stream, connected: connection.stage() == Stage::Open }, deadline))
+            connection.send(now, message, expects, out);
+            Ok(Taken { stream, connected: connection.stage() == Stage::Open })
         });
-        let (taken, deadline) = taken.ok_or(Full)??;
-        if let Some(deadline) = deadline {
-            self.check_by(deadline);
-        }
-        Ok(taken)
+        taken.ok_or(Full)?
     }
 
     fn open<M: Machine>(
@@ -452,21 +431,21 @@ impl<L: PartialEq> Pool<L> {
         out: &mut Outbox<'_, M>,
     ) -> Result<StreamId, Full> {
         let opened = self.connections.iter().filter(|at| !at.stream().is_accepted()).count();
-        if opened >= self.config.connections_max {
+        if opened >= self.connections.config().connections_max {
             self.make_room(now, out)?;
         }
         let there = self.connections.iter().filter(|at| at.peer() == Some(to));
         let srtt = there.filter_map(|at| at.health().srtt()).max();
         let stream = self.next_stream();
-        self.connections.insert(Connection::dialed(stream, to, now, srtt));
-        self.connect(now, stream, out);
+        let mut connection = Connection::dialed(stream, to, now, srtt);
+        connection.connect(now, self.bind, &self.greeting, out);
+        self.connections.insert(connection);
         Ok(stream)
     }
 
     fn connect<M: Machine>(&mut self, now: Instant, stream: StreamId, out: &mut Outbox<'_, M>) {
         let (bind, greeting) = (self.bind, &self.greeting);
         self.connections.change(stream, |connection| connection.connect(now, bind, greeting, out));
-        self.schedule(now, stream);
     }
 
     /// Handles a failed connect, for this reason or by timeout: prepares the next one, with the messages that are kept.
@@ -482,8 +461,10 @@ impl<L: PartialEq> Pool<L> {
         let lost = Lost { stream, peer, connected: false, refused };
         let pauses = reason.is_some_and(|reason| reason != CloseReason::TimedOut);
         let stream = self.next_stream();
-        let next = connection.next_attempt(stream, now, self.config.connect_timeout, pauses);
-        let (Some(next), Some(peer)) = (next.filter(|_| !self.is_stopping), peer) else { return Some(lost) };
+        let next = connection.next_attempt(stream, now, self.connections.config().connect_timeout, pauses);
+        let (Some(mut next), Some(peer)) = (next.filter(|_| !self.is_stopping), peer) else {
+            return Some(lost);
+        };
         if self.has_healthy(peer) {
             // Another connection to the peer is established or being opened: it takes the queued messages.
             for message in next.into_queued() {
@@ -491,12 +472,10 @@ impl<L: PartialEq> Pool<L> {
             }
             return Some(lost);
         }
-        self.connections.insert(next);
-        if pauses {
-            self.schedule(now, stream);
-        } else {
-            self.connect(now, stream, out);
+        if !pauses {
+            next.connect(now, self.bind, &self.greeting, out);
         }
+        self.connections.insert(next);
         Some(lost)
     }
 
@@ -526,7 +505,6 @@ impl<L: PartialEq> Pool<L> {
 
     fn finish<M: Machine>(&mut self, now: Instant, stream: StreamId, is_idle: bool, out: &mut Outbox<'_, M>) {
         self.connections.change(stream, |connection| connection.finish(now, is_idle, out));
-        self.schedule(now, stream);
     }
 
     fn remove(&mut self, stream: StreamId) -> Option<Lost> {
@@ -547,25 +525,11 @@ impl<L: PartialEq> Pool<L> {
             self.remove(stream);
             return Ok(());
         }
-        if closing >= self.config.connections_max {
+        if closing >= self.connections.config().connections_max {
             return Err(Full);
         }
         self.finish(now, stream, true, out);
         Ok(())
-    }
-
-    /// Schedules the next due action of a connection.
-    fn schedule(&mut self, now: Instant, stream: StreamId) {
-        let config = &self.config;
-        match self.connections.change(stream, |connection| connection.due(now, config)) {
-            Some(Ok(_)) => self.check_by(now),
-            Some(Err(at)) => self.check_by(at),
-            None => {}
-        }
-    }
-
-    fn check_by(&mut self, at: Instant) {
-        self.check = Some(self.check.map_or(at, |check| check.min(at)));
     }
 
     fn next_stream(&mut self) -> StreamId {

@@ -35,7 +35,6 @@ impl<L: PartialEq> Pool<L> {
         if is_new != Some(true) {
             return;
         }
-        self.schedule(now, stream);
         let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
         if !self.has_healthy(peer) && !self.is_stopping {
             // Without room for a second connection, the first stays alone.
@@ -53,7 +52,6 @@ impl<L: PartialEq> Pool<L> {
         was_unresponsive: bool,
         out: &mut Outbox<'_, M>,
     ) {
-        self.schedule(now, stream);
         let Some(peer) = self.connections.get(stream).and_then(Connection::peer) else { return };
         for other in self.connections.to(peer) {
             let Some(at) = self.connections.get(other).filter(|_| other != stream) else { continue };
@@ -72,7 +70,6 @@ impl<L: PartialEq> Pool<L> {
 
     /// Whether a connection to this address is established or being opened, and is not unresponsive.
     pub(super) fn has_healthy(&self, peer: SocketAddr) -> bool {
-        let is_healthy = |at: &Connection<L>| at.is_usable() && !at.health().is_unresponsive();
-        self.connections.iter().any(|at| at.peer() == Some(peer) && is_healthy(at))
+        self.connections.usable_to(peer).any(|at| !at.health().is_unresponsive())
     }
 }

@@ -2,7 +2,8 @@
 
 use annulus_net::{Lane, Options, Stopped, TryCommandError};
 
-use crate::puppet::{Do, Puppet, Stage, guard, patient};
+use crate::puppet::{Do, Puppet, Saw, Stage, guard, patient};
+use crate::streams::stage_and_client;
 
 async fn next(lane: &mut Lane<Puppet>) -> Option<(u64, Result<(), Stopped>)> {
     guard(lane.next()).await.map(|(number, reply)| (number, reply.map(|_| ())))
@@ -54,4 +55,24 @@ async fn a_command_gets_the_room_of_a_dropped_lane() {
     while guard(stage.handle.counters()).await.unwrap().driver.commands < 2 {}
     drop(lane);
     guard(waits.reply()).await.unwrap();
+}
+
+/// Nobody waits for the reply of such a command, so its writes go out in the turn in which it runs, unless somebody
+/// answers an event of that turn: then the answer goes out with them.
+#[tokio::test]
+async fn the_answer_to_an_event_goes_out_with_what_was_written_before_it() {
+    let mut stage = Stage::plain();
+    let (id, _client) = stage_and_client(&mut stage).await;
+    stage.rest().await;
+    guard(stage.handle.give(vec![Do::Write(id, b"alone".to_vec())])).await.unwrap();
+    assert_eq!(stage.next().await, Saw::Sent(id, 5, false));
+    let mut asked = stage.handle.every_event_where(|saw| *saw == Saw::Command);
+    let handle = stage.handle.clone();
+    let answers = tokio::spawn(async move {
+        asked.next().await.expect("the puppet lives");
+        handle.give(vec![Do::Write(id, b"answer".to_vec())]).await
+    });
+    guard(stage.handle.give(vec![Do::Write(id, b"first ".to_vec())])).await.unwrap();
+    assert_eq!(stage.next().await, Saw::Sent(id, 12, false));
+    guard(answers).await.unwrap().unwrap();
 }

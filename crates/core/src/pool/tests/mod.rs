@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 mod health;
+mod timers;
 
 use super::*;
 use crate::ping::Ping;
@@ -111,8 +112,13 @@ impl Driver {
     }
 
     fn receive(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Vec<Vec<u8>>, DecodeError> {
-        let messages = self.pool.received(self.now, stream, bytes, &mut self.queue.outbox())?;
-        Ok(messages.into_iter().map(Cow::into_owned).collect())
+        let mut messages = Vec::new();
+        let mut take = |message: &[u8]| {
+            messages.push(message.to_vec());
+            Ok(())
+        };
+        self.pool.received(self.now, stream, bytes, &mut take, &mut self.queue.outbox())?;
+        Ok(messages)
     }
 
     fn pass(&mut self, by: Duration) -> Vec<Lost> {
@@ -229,9 +235,11 @@ fn a_small_message_overtakes_a_large_one() {
         }
         let Some(next) = wire.pop_front() else { break };
         bytes += next.len();
-        let mut completed = frame::Arrived::default();
-        reader.push(&next, 1 << 20, &mut completed).unwrap();
-        arrived.extend(completed.messages.into_iter().map(Cow::into_owned));
+        let mut take = |message: &[u8]| {
+            arrived.push(message.to_vec());
+            Ok(())
+        };
+        reader.push(&next, 1 << 20, &mut take).unwrap();
         if arrived.contains(&b"small".to_vec()) {
             bytes_before_small.get_or_insert(bytes);
         }
