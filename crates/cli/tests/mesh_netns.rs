@@ -137,26 +137,28 @@ impl Lab {
         );
     }
 
-    /// The longest time from giving a letter to blue until red gave it to another node, from the events of red.
-    fn slowest_change_of_path(&self) -> Duration {
+    /// The longest time from giving a letter to blue until red gave it to another node, from the events of red. While blue
+    /// is away the last letter ends at another node, too.
+    fn slowest_change_of_path(&self, is_blue_away: bool) -> Duration {
         let args = ["monitor", "--json", "--after", "0-0", "--event", "message_forwarded"];
         let mut monitor = self.within(RED, &args);
         let mut monitor = monitor.stdout(Stdio::piped()).spawn().expect("`ip` runs");
-        let blue = self.json(BLUE, &["mesh", "status"]).unwrap_or_default()["nid"].clone();
         // The last letter of the outbox is behind all others.
-        let last = self.json(RED, &["mesh", "outbox"]).unwrap_or_default();
-        let last = last.as_array().and_then(|lines| lines.last()).map(|line| line["hash"].clone());
+        let outbox = self.json(RED, &["mesh", "outbox"]).unwrap_or_default();
+        let last = outbox.as_array().and_then(|lines| lines.last()).expect("red has sent letters");
+        let blue = &last["to"];
+        assert!(blue.is_string() && last["hash"].is_string(), "{last}");
         let (mut given, mut slowest) = (std::collections::BTreeMap::new(), 0);
         let lines = std::io::BufReader::new(monitor.stdout.take().expect("it is piped"));
         for line in std::io::BufRead::lines(lines).map_while(Result::ok) {
             let event: Value = serde_json::from_str(&line).unwrap_or_default();
             let (at, key) = (event["at_micros"].as_u64().unwrap_or_default(), event["key"].to_string());
-            let is_to_blue = event["to"].as_array().is_some_and(|to| to.contains(&blue));
+            let is_to_blue = event["to"].as_array().is_some_and(|to| to.contains(blue));
             match given.insert(key, (at, is_to_blue)) {
                 Some((before, true)) if !is_to_blue => slowest = slowest.max(at - before),
                 _ => {}
             }
-            if Some(&event["key"]) == last.as_ref() {
+            if event["key"] == last["hash"] && !(is_blue_away && is_to_blue) {
                 break;
             }
         }
@@ -244,7 +246,11 @@ fn cuf_16_a_peer_whose_link_goes_down_and_that_dies_without_a_word_loses_nothing
         sent.elapsed(),
         cut.elapsed()
     ));
-    assert!(sent.elapsed() < Duration::from_secs(10), "another way is taken soon");
+    // By the clock of red, in its events: the time of this test includes the starts of many programs.
+    let slowest = lab.slowest_change_of_path(true);
+    common::tell(format_args!("another path after {slowest:?} at most, by the events of red"));
+    assert!(slowest > Duration::ZERO, "some letter was given to blue first");
+    assert!(slowest <= CHANGE_MAX, "CU-4: {slowest:?}");
     // All other agents restart, with clocks a day ahead.
     lab.moved_seconds = DAY_SECONDS;
     for node in [0, 1, 3] {
@@ -319,12 +325,14 @@ fn cuf_16_cuts_of_one_to_fifty_seconds_lose_nothing_and_delay_little() {
         wait_until("the cut is over", || (cut.elapsed() >= Duration::from_secs(seconds)).then_some(()));
         lab.drop_packets(BLUE, false);
         wait_for_delivery(&lab, sent);
-        let slowest = lab.slowest_change_of_path();
+        let slowest = lab.slowest_change_of_path(false);
         common::tell(format_args!("a cut of {seconds} s: another path after {slowest:?} at most"));
-        assert!(slowest <= Duration::from_secs(2), "CU-4: {slowest:?}");
+        assert!(slowest <= CHANGE_MAX, "CU-4: {slowest:?}");
     }
 }
 
+/// CU-4: how soon a message takes another path on a link that speaks custody.
+const CHANGE_MAX: Duration = Duration::from_secs(2);
 const THOUSAND: usize = 1000;
 const CUT_SECONDS: [u64; 4] = [1, 5, 15, 50];
 const CUT_MESSAGES: usize = 100;

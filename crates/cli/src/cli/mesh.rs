@@ -3,6 +3,7 @@
 mod book;
 mod boxes;
 mod send;
+mod shown;
 mod upload;
 
 use std::process::ExitCode;

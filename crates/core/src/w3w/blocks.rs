@@ -81,6 +81,16 @@ impl BlockIndex {
         }
     }
 
+    /// Removes a reference to a block, and the block if that was the last. Returns whether the store must delete it.
+    pub(super) fn release(&mut self, key: Key) -> bool {
+        self.unpin(key);
+        let is_last = self.blocks.get(&key).is_some_and(|block| block.pins == 0);
+        if is_last {
+            self.remove(key);
+        }
+        is_last
+    }
+
     pub(super) fn remove(&mut self, key: Key) {
         if let Some(block) = self.blocks.remove(&key) {
             if self.unpinned.remove(&(block.until, key)) {

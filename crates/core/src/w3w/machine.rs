@@ -417,9 +417,10 @@ impl Mesh {
     /// Sets the timer for the next deadline of any part, if one has changed.
     fn after_input(&mut self, now: Now) {
         let env = &mut self.lower.env;
-        let is_stale = core::mem::take(&mut env.is_custody_stale);
-        if is_stale && let Some(at) = self.lower.custody.next_deadline() {
-            env.timers.set_earlier(Timer::Custody, not_at_once(at, now));
+        if core::mem::take(&mut env.is_custody_stale) {
+            let due_at = self.lower.custody.next_deadline().map(|at| not_at_once(at, now));
+            let at = due_at.into_iter().chain(self.lower.custody.flush_at()).min();
+            at.inspect(|at| env.timers.set_earlier(Timer::Custody, *at));
         }
         if !core::mem::take(&mut env.is_expiry_stale) {
             return;

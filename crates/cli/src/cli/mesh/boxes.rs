@@ -1,6 +1,6 @@
 //! `annulus mesh inbox`, `outbox` and `read`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use annulus::core::w3w::Key;
@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use super::shown::Shown;
 use super::{short, text, time};
 use crate::cli::client::{Client, escaped};
 use crate::cli::output::{BAD, DIM, GOOD, Output, plain};
@@ -79,7 +80,8 @@ impl Outbox {
     }
 }
 
-/// Write the content of a message or file to standard output; `--json` prints its inbox entry and `data_base64`.
+/// Write the content of a message or file to standard output, escaped on a terminal; `--json` prints its inbox entry and
+/// `data_base64`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh read 0
@@ -195,10 +197,13 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// Copies to standard output, part by part.
+/// Copies to standard output, part by part: as it is to a file or a pipe, as text to a terminal.
 fn copy(client: &Client, path: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    let copied = client.copy(path, &mut stdout).map(drop).and_then(|()| Ok(stdout.flush()?));
+    let stdout = std::io::stdout();
+    let is_terminal = stdout.is_terminal();
+    let mut out: Box<dyn Write> =
+        if is_terminal { Box::new(Shown::new(stdout.lock())) } else { Box::new(stdout.lock()) };
+    let copied = client.copy(path, &mut out).map(drop).and_then(|()| Ok(out.flush()?));
     copied.or_else(|error| match error.downcast_ref::<std::io::Error>() {
         // A closed pipe is no error.
         Some(cause) if cause.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),

@@ -10,9 +10,12 @@ use crate::w3w::form::Verdict;
 use crate::w3w::message::{EntryId, SeenKey};
 use crate::w3w::nid::Nid;
 
-/// The most unanswered messages and bytes of a peer (CU-14).
-const GIVEN_MAX: usize = 64;
-const GIVEN_BYTES_MAX: usize = 1 << 20;
+/// The most unanswered messages and bytes of a peer (CU-14). A sync takes milliseconds, so a fast peer needs many under way.
+const GIVEN_FAST: (usize, usize) = (256, 8 << 20);
+/// Those of a peer whose answers take longer than [`FAST`]. More would wait in kernels, and its death would be noticed
+/// later.
+const GIVEN_SLOW: (usize, usize) = (64, 1 << 20);
+const FAST: Duration = Duration::from_millis(100);
 /// How long a verdict may take (CU-14).
 pub(super) const VERDICT_MIN: Duration = Duration::from_millis(500);
 pub(super) const VERDICT_MAX: Duration = Duration::from_secs(5);
@@ -105,9 +108,11 @@ impl LinkCustody {
     }
 
     pub(super) fn may_give(&self, bytes: usize) -> bool {
+        let is_fast = self.srtt.is_some_and(|srtt| srtt <= FAST);
+        let (messages_max, bytes_max) = if is_fast { GIVEN_FAST } else { GIVEN_SLOW };
         !self.speaks
             || self.given.is_empty()
-            || (self.given.len() < GIVEN_MAX && self.given_bytes + bytes <= GIVEN_BYTES_MAX)
+            || (self.given.len() < messages_max && self.given_bytes + bytes <= bytes_max)
     }
 
     pub(super) fn give(
@@ -200,8 +205,10 @@ impl LinkCustody {
         Some(Answered { entry, acceptance: given.acceptance })
     }
 
-    pub(super) fn push_verdict(&mut self, seen: SeenKey, verdict: Verdict) {
+    /// Adds a verdict. Returns how many are collected.
+    pub(super) fn push_verdict(&mut self, seen: SeenKey, verdict: Verdict) -> usize {
         self.verdicts.push((seen, verdict));
+        self.verdicts.len()
     }
 
     pub(super) fn take_verdicts(&mut self) -> Vec<(SeenKey, Verdict)> {

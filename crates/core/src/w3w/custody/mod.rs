@@ -22,8 +22,9 @@ use crate::time::Instant;
 
 use link::LinkCustody;
 
-/// How long verdicts are collected before they are written (CU-13).
+/// How long verdicts are collected before they are written, and how many at most (CU-13).
 const COLLECT: Duration = Duration::from_millis(2);
+const COLLECT_MAX: usize = 16;
 /// The most verdicts in one frame.
 const VERDICTS_MAX: usize = 1024;
 
@@ -170,7 +171,9 @@ impl Custody {
     /// verdict on a message that was not given there is ignored.
     pub(super) fn answer(&mut self, nid: Nid, seen: SeenKey, verdict: Verdict, now: Instant) {
         for link in self.links.values_mut().filter(|link| link.nid() == nid && link.speaks()) {
-            link.push_verdict(seen, verdict);
+            if link.push_verdict(seen, verdict) >= COLLECT_MAX {
+                self.flush_at = Some(now);
+            }
             self.flush_at.get_or_insert(now + COLLECT);
         }
     }
@@ -211,9 +214,14 @@ impl Custody {
         due
     }
 
-    /// Nothing is due before this time.
+    /// Nothing but verdicts is due before this time.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.due_at.into_iter().chain(self.flush_at).min()
+        self.due_at
+    }
+
+    /// When the collected verdicts are written.
+    pub(super) fn flush_at(&self) -> Option<Instant> {
+        self.flush_at
     }
 
     /// Changes the custody of a connection, which may have an earlier deadline from then on.

@@ -381,11 +381,28 @@ impl Forward {
             low.custody.answer(*from, entry.envelope.seen, Verdict::Full, low.now.mono);
             low.env.schedule_custody();
         }
-        if entry.storage.block != Block::MemoryOnly {
-            low.blocks.unpin(entry.envelope.key);
-        }
-        if entry.storage.is_listed {
-            low.delete(QUEUE, &id.to_be_bytes());
+        let key = entry.envelope.key;
+        // CU-11: only custody needed the block of another node's letter. The place of a deleted block is used again, and a
+        // sync of such a place is many times faster than one of a file that grows.
+        let is_over = entry.is_letter_of_others() && entry.storage.block == Block::Stored;
+        let is_deleted = match entry.storage.block {
+            Block::MemoryOnly => false,
+            _ if is_over => low.blocks.release(key),
+            _ => {
+                low.blocks.unpin(key);
+                false
+            }
+        };
+        if is_deleted || entry.storage.is_listed {
+            let op = low.disk.begin(Pending::Other);
+            low.out.batch(op, false, |batch| {
+                if is_deleted {
+                    delete_blocks(&[key], batch);
+                }
+                if entry.storage.is_listed {
+                    batch.delete(QUEUE, &id.to_be_bytes());
+                }
+            });
         }
         if let Some(message) = entry.storage.message {
             low.links.recycle(message.frame);
@@ -428,7 +445,8 @@ impl Forward {
 
     /// Reads a queued message from the store again, once.
     fn fetch(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
-        if let Some(key) = self.queue.get(id).map(|entry| entry.envelope.key)
+        let is_away = |entry: &&Entry| entry.storage.message.is_none();
+        if let Some(key) = self.queue.get(id).filter(is_away).map(|entry| entry.envelope.key)
             && self.fetching.insert(id)
         {
             let op = low.disk.begin(Pending::Fetch(id));

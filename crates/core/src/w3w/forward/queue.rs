@@ -131,6 +131,11 @@ impl Entry {
         Waiting { sender, recipient, key, size: size as u64, until, outbox, letter }
     }
 
+    /// Whether it is a letter that this node forwards.
+    pub(super) fn is_letter_of_others(&self) -> bool {
+        self.outbox.is_none() && self.envelope.letter.is_some()
+    }
+
     /// Whether it is a letter of this node: it stays until its receipt comes (CU-11).
     pub(super) fn is_own_letter(&self) -> bool {
         self.outbox.is_some() && self.envelope.letter.is_some()

@@ -1,7 +1,7 @@
 //! Writing queued messages to connections.
 
 use super::Forward;
-use super::queue::Progress;
+use super::queue::{Entry, Progress};
 use crate::tag::StreamId;
 use crate::w3w::env::Low;
 use crate::w3w::form::needs_custody;
@@ -9,6 +9,11 @@ use crate::w3w::links::{Link, Links, Role};
 use crate::w3w::message::EntryId;
 use crate::w3w::nid::Nid;
 use crate::w3w::records::SentState;
+
+/// How many of the next messages of a connection are read from the store at once, and their bytes: a read waits for the sync
+/// of the writes before it. One is always read.
+const FETCH_AHEAD: usize = 16;
+const FETCH_BYTES: usize = 1 << 20;
 
 impl Forward {
     /// Writes queued messages to a connection, as long as it takes more.
@@ -34,7 +39,15 @@ impl Forward {
             let Some(id) = writes.next_entry() else { return };
             match self.queue.get(id).map(|entry| (entry, &entry.storage.message)) {
                 None => writes.skip_entry(),
-                Some((_, None)) => return self.fetch(low, id),
+                Some((Entry { envelope, .. }, None))
+                    if envelope.letter.is_some() && !low.custody.may_give(stream, envelope.size) =>
+                {
+                    return;
+                }
+                Some((_, None)) => {
+                    let next: Vec<EntryId> = writes.next_entries().take(FETCH_AHEAD).collect();
+                    return self.fetch_some(low, &next);
+                }
                 Some((entry, Some(message))) => {
                     let bytes = message.frame.len();
                     if needs_custody(message.data()) {
@@ -55,6 +68,18 @@ impl Forward {
                     self.on_writing(id);
                 }
             }
+        }
+    }
+
+    /// Reads the next messages of a connection, as many as their bytes allow.
+    fn fetch_some(&mut self, low: &mut Low<'_, '_>, next: &[EntryId]) {
+        let mut bytes = 0;
+        for id in next {
+            bytes += self.queue.get(*id).map_or(0, |entry| entry.envelope.size);
+            if bytes > FETCH_BYTES && Some(id) != next.first() {
+                return;
+            }
+            self.fetch(low, *id);
         }
     }
 

@@ -136,6 +136,11 @@ impl WriteQueue {
         self.backlog.front().copied()
     }
 
+    /// The entries that wait for their turn, the next one first.
+    pub(in crate::w3w) fn next_entries(&self) -> impl Iterator<Item = EntryId> + '_ {
+        self.backlog.iter().copied()
+    }
+
     /// All bytes that were written to the connection.
     pub(in crate::w3w) fn written_bytes(&self) -> u64 {
         self.written_bytes

@@ -9,8 +9,8 @@ use crate::stream::StreamEvent;
 use crate::tag::{OpId, StreamId};
 use crate::w3w::custody::hello_nid;
 use crate::w3w::{
-    Command, Config, Custody, Described, Event, Fault, Form, Here, Key, Letter, Message, Presence, Receipts,
-    Reply, SeenKey, SentState, Verdict, describe, here_frame, read_form, write_form,
+    BLOCKS, Command, Config, Custody, Described, Event, Fault, Form, Here, INDEX, Key, Letter, Message,
+    Presence, Receipts, Reply, SeenKey, SentState, Verdict, describe, here_frame, read_form, write_form,
 };
 
 const TICK: Duration = Duration::from_millis(10);
@@ -198,18 +198,150 @@ fn cu_14_a_peer_that_answers_pings_stays_connected() {
     assert_eq!(desk.rig.machine.waiting(), 0);
 }
 
+/// How many messages of a sender were written to a stream.
+fn count(desk: &Desk, stream: StreamId) -> usize {
+    desk.messages(stream).iter().filter(|(from, ..)| *from == nid(0x77)).count()
+}
+
 #[test]
-fn cu_14_at_most_64_messages_are_given_and_unanswered() {
+fn cu_14_at_most_64_messages_are_unanswered_until_answers_are_fast_and_then_256() {
+    for (pause, allowed) in [(50, 256), (150, 64)] {
+        let mut desk = Desk::new(&config());
+        let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
+        call(&mut desk, 0x60);
+        for number in 0..400u16 {
+            desk.message(a, &transit(0x77, 0x41, &number.to_be_bytes()));
+        }
+        assert_eq!(count(&desk, b), 64, "nothing is known about the peer");
+        desk.take_all(b);
+        desk.rig.advance(Duration::from_millis(pause));
+        answer(&mut desk, (b, 0x40), &transit(0x77, 0x41, &[0, 0]), Verdict::Held);
+        assert_eq!(count(&desk, b), 1 + allowed, "answers take {pause} ms");
+    }
+}
+
+#[test]
+fn cu_14_the_bytes_of_unanswered_messages_are_bounded_too() {
+    let message = |number: u8| transit(0x77, 0x41, &[number; 300 << 10]);
+    for (pause, allowed) in [(50, 27), (150, 3)] {
+        let mut desk = Desk::new(&Config { unsent_bytes_max: 1 << 30, ..config() });
+        let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
+        call(&mut desk, 0x60);
+        (0..40).for_each(|number| desk.message(a, &message(number)));
+        assert_eq!(count(&desk, b), 3, "1 MiB");
+        desk.take_all(b);
+        desk.rig.advance(Duration::from_millis(pause));
+        answer(&mut desk, (b, 0x40), &message(0), Verdict::Held);
+        assert_eq!(count(&desk, b), 1 + allowed, "8 MiB if answers are fast; they take {pause} ms");
+    }
+}
+
+#[test]
+fn cu_14_a_letter_is_read_again_only_when_it_may_be_given() {
+    let mut desk = Desk::new(&Config { memory_bytes_max: 1, ..config() });
+    let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
+    call(&mut desk, 0x60);
+    for number in 0..100 {
+        desk.message(a, &letter_to(0x41, number, b"x"));
+    }
+    desk.take_all(b);
+    let reads = |desk: &Desk| desk.rig.log.iter().filter(|line| line.contains("Get")).count();
+    let before = reads(&desk);
+    desk.take_all(b);
+    assert!(before <= 64, "{before}");
+    assert_eq!(reads(&desk), before, "64 are unanswered");
+    answer(&mut desk, (b, 0x40), &letter_to(0x41, 0, b"x"), Verdict::Held);
+    assert!(reads(&desk) > before);
+}
+
+#[test]
+fn cu_13_sixteen_verdicts_are_written_at_once_and_fewer_after_two_milliseconds() {
+    let mut desk = Desk::new(&config());
+    let a = call(&mut desk, 0x50);
+    call(&mut desk, 0x40);
+    for number in 0..20 {
+        desk.message(a, &transit(0x77, 0x41, &[number]));
+        desk.rig.advance(Duration::ZERO);
+    }
+    assert_eq!(verdicts(&desk, a).0.len(), 16);
+    desk.rig.advance(Duration::from_millis(1));
+    assert_eq!(verdicts(&desk, a).0.len(), 16);
+    desk.rig.advance(Duration::from_millis(1));
+    assert_eq!(verdicts(&desk, a).0.len(), 20);
+}
+
+/// A letter in transit.
+fn letter_to(to: u8, number: u64, payload: &[u8]) -> Message {
+    let letter = Letter { epoch: 7, number, least: 1, attempt: 0, lifetime: 3600, payload };
+    transit(0x77, to, &write_form(&Form::Letter(letter)))
+}
+
+#[test]
+fn cu_11_a_relay_deletes_a_letter_when_the_last_of_its_recipients_no_longer_needs_it() {
     let mut desk = Desk::new(&config());
     let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
     call(&mut desk, 0x60);
-    for number in 0..100u8 {
-        desk.message(a, &transit(0x77, 0x41, &[number]));
+    let (one, other, plain) = (letter_to(0x41, 1, b"x"), letter_to(0x42, 1, b"x"), transit(0x77, 0x41, b"y"));
+    for message in [&one, &other, &plain] {
+        desk.message(a, message);
     }
-    let count = |desk: &Desk| desk.messages(b).iter().filter(|(from, ..)| *from == nid(0x77)).count();
-    assert_eq!(count(&desk), 64);
-    answer(&mut desk, (b, 0x40), &transit(0x77, 0x41, &[0]), Verdict::Held);
-    assert_eq!(count(&desk), 65);
+    desk.take_all(b);
+    let is_stored = |desk: &Desk, message: &Message| {
+        let key = Key::of(message.data()).to_bytes().to_vec();
+        [BLOCKS, INDEX].map(|space| desk.rig.disk.contains_key(&(space, key.clone())))
+    };
+    assert_eq!(Key::of(one.data()), Key::of(other.data()), "one block for both");
+    answer(&mut desk, (b, 0x40), &one, Verdict::Held);
+    assert_eq!(is_stored(&desk, &other), [true; 2], "the other one is still here");
+    answer(&mut desk, (b, 0x40), &other, Verdict::Held);
+    assert_eq!(is_stored(&desk, &other), [false; 2]);
+    answer(&mut desk, (b, 0x40), &plain, Verdict::Held);
+    assert_eq!(is_stored(&desk, &plain), [true; 2], "M-53: plain DATA stays in the store");
+    assert_eq!(desk.rig.machine.waiting(), 0);
+}
+
+#[test]
+fn a_letter_that_was_deleted_after_custody_is_stored_again_when_it_comes_again() {
+    let mut desk = Desk::new(&config());
+    let (a, b) = (call(&mut desk, 0x50), call(&mut desk, 0x40));
+    call(&mut desk, 0x60);
+    let message = letter_to(0x41, 1, b"x");
+    for _ in 0..2 {
+        desk.message(a, &message);
+        desk.rig.advance(TICK);
+        let key = Key::of(message.data()).to_bytes().to_vec();
+        assert!(desk.rig.disk.contains_key(&(BLOCKS, key.clone())), "it is held");
+        desk.take_all(b);
+        answer(&mut desk, (b, 0x40), &message, Verdict::Held);
+        assert!(!desk.rig.disk.contains_key(&(BLOCKS, key)));
+    }
+    assert_eq!(verdicts(&desk, a).0, [Verdict::Held; 2]);
+}
+
+/// Messages that left memory are read in groups: a read waits for the sync of the writes before it.
+#[test]
+fn messages_that_left_memory_are_read_many_at_once() {
+    for (count, size, at_once) in [(30, 100, 16), (8, 300 << 10, 3), (5, 2 << 20, 1)] {
+        read_again(count, size, at_once);
+    }
+}
+
+fn read_again(count: u8, size: usize, at_once: usize) {
+    let config = Config { memory_bytes_max: 1, unsent_bytes_max: size + 200, ..config() };
+    let mut desk = Desk::new(&config);
+    let (a, b) = (call(&mut desk, 0x50), desk.call(0x40));
+    call(&mut desk, 0x60);
+    for number in 0..count {
+        desk.message(a, &transit(0x77, 0x41, &vec![number; size]));
+    }
+    desk.rig.take_log();
+    desk.rig.hold();
+    desk.rig.stream(b, StreamEvent::Sent { bytes: 1 << 30, fin: false }).unwrap();
+    desk.rig.drain();
+    let log = desk.rig.take_log();
+    let is_read = |line: &&String| line.contains("Get");
+    let reads = log.iter().skip_while(|line| !is_read(line)).take_while(is_read);
+    assert_eq!(reads.count(), at_once, "of messages of {size} bytes");
 }
 
 #[test]
