@@ -13,6 +13,9 @@ pub(super) const TURNS: [&str; 2] = [r#"{"group":""#, r#""}"#];
 /// The hexadecimal digits of a group.
 pub(super) const GROUP_DIGITS: usize = 32;
 
+/// So many nodes or edges need no second allocation.
+const FEW: usize = 8;
+
 /// The fields of a document in this form.
 #[derive(Default)]
 pub(super) struct Canonical {
@@ -56,7 +59,8 @@ impl<'a> Text<'a> {
 
     /// One or more of them, with commas between.
     fn list<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let mut all = vec![one(self)?];
+        let mut all = Vec::with_capacity(FEW);
+        all.push(one(self)?);
         while self.skip(b",").is_some() {
             all.push(one(self)?);
         }
@@ -72,9 +76,19 @@ impl<'a> Text<'a> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        let digits = self.while_is(u8::is_ascii_digit)?;
+        let (mut number, mut length) = (0_u64, 0);
+        while let Some(digit) =
+            self.0.get(length).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10)
+        {
+            number = number.checked_mul(10)?.checked_add(digit.into())?;
+            length += 1;
+        }
         // JSON has no numbers with a zero in front.
-        if digits.starts_with('0') && digits.len() > 1 { None } else { digits.parse().ok() }
+        if length == 0 || (length > 1 && self.0[0] == b'0') {
+            return None;
+        }
+        self.0 = &self.0[length..];
+        Some(number)
     }
 
     fn small(&mut self) -> Option<u32> {
