@@ -37,7 +37,7 @@ pub(crate) struct App<M: Machine> {
     requests_made: u64,
     requests_max: usize,
     /// Whether a caller got a reply, or an event to answer, since this was last asked.
-    has_reported: bool,
+    commands_expected: bool,
 }
 
 impl<M: Machine> App<M> {
@@ -68,7 +68,7 @@ impl<M: Machine> App<M> {
             requests: NumberMap::default(),
             requests_made: 0,
             requests_max: options.requests_max.max(1),
-            has_reported: false,
+            commands_expected: false,
         };
         (app, handle)
     }
@@ -110,7 +110,7 @@ impl<M: Machine> App<M> {
         let full = self.requests.len() >= self.requests_max;
         match self.requests.remove(&request) {
             Some(asker) => {
-                self.has_reported |= !matches!(asker, Asker::Nobody);
+                self.commands_expected |= !matches!(asker, Asker::Nobody);
                 asker.give(reply);
             }
             None => tracing::debug!(request = request.0, "a reply without a waiting caller"),
@@ -121,13 +121,13 @@ impl<M: Machine> App<M> {
     }
 
     /// Whether a caller got a reply, or an event to answer, since this was last asked. Commands may follow.
-    pub(crate) fn take_reported(&mut self) -> bool {
-        std::mem::take(&mut self.has_reported)
+    pub(crate) fn take_commands_expected(&mut self) -> bool {
+        std::mem::take(&mut self.commands_expected)
     }
 
     /// Sends an event to all subscribers.
     pub(crate) fn event(&mut self, event: M::Event, counters: &mut DriverCounters) {
-        self.has_reported |= self.shared.subscribers.tell(event, counters);
+        self.commands_expected |= self.shared.subscribers.tell(event, counters);
     }
 
     /// The bound addresses.

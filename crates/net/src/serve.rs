@@ -79,8 +79,9 @@ impl<M: Machine> Driver<M> {
     /// Whether the writes of this turn wait for the end of the next one. Callers that got replies, and those that answer every
     /// event, may give new commands, which run before that turn; then more is written at once. Writes never wait twice.
     fn waits_for_application(&mut self) -> bool {
-        let told = self.app.take_reported();
-        self.is_late = told && !self.is_late && self.phase == Phase::Open && self.world.streams.is_written();
+        let expected = self.app.take_commands_expected();
+        self.is_late =
+            expected && !self.is_late && self.phase == Phase::Open && self.world.streams.is_written();
         self.is_late
     }
 

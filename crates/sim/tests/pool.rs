@@ -67,7 +67,12 @@ impl Talker {
     }
 
     fn received(&mut self, now: Instant, stream: StreamId, data: &[u8], out: &mut Outbox<'_, Self>) {
-        let messages = self.pool.received(now, stream, data, out).expect("only talkers talk");
+        let mut messages = Vec::new();
+        let mut take = |message: &[u8]| {
+            messages.push(message.to_vec());
+            Ok(())
+        };
+        self.pool.received(now, stream, data, &mut take, out).expect("only talkers talk");
         for message in messages {
             let Some(&from) = self.pool.label(stream) else {
                 let from: SocketAddr =

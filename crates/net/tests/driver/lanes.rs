@@ -57,8 +57,8 @@ async fn a_command_gets_the_room_of_a_dropped_lane() {
     guard(waits.reply()).await.unwrap();
 }
 
-/// Nobody waits for the reply of such a command, so its writes go out in the turn in which it runs, unless somebody
-/// answers an event of that turn: then the answer goes out with them.
+/// Nobody waits for the reply to a command that was given, so its writes go out in the same turn. If somebody answers an
+/// event of that turn, they go out with the answer.
 #[tokio::test]
 async fn the_answer_to_an_event_goes_out_with_what_was_written_before_it() {
     let mut stage = Stage::plain();
