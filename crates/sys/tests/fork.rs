@@ -23,9 +23,9 @@ fn a_process_with_one_thread_gets_a_copy() -> std::io::Result<()> {
         }
         Some(pid) => {
             drop(writer);
-            let mut told = String::new();
-            reader.read_to_string(&mut told)?;
-            assert_eq!(told, "child");
+            let mut text = String::new();
+            reader.read_to_string(&mut text)?;
+            assert_eq!(text, "child");
             assert!(u32::try_from(pid).is_ok_and(|pid| pid != parent));
         }
     }

@@ -122,7 +122,7 @@ impl Guard {
             std::process::exit(code.into());
         };
         let pid = Pid::from_raw(pid).context("the command has no pid")?;
-        // The child does the same. Whoever is first, the group is there before the guard sends a signal to it.
+        // The child does the same. So the group exists before the guard sends a signal to it.
         let _ = setpgid(Some(pid), Some(group.unwrap_or(pid)));
         // A guard that waits for its pages to be read from a disk may be late; without the right to lock them it can be.
         let _ = mlockall(MlockAllFlags::CURRENT);

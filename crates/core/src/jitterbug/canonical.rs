@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::graph::{Edge, EdgeKind};
 
-/// What stands before and behind the group of the voters.
+/// The text before and behind the group of the voters.
 pub(super) const TURNS: [&str; 2] = [r#"{"group":""#, r#""}"#];
 
 /// The hexadecimal digits of a group.

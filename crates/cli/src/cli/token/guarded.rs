@@ -42,7 +42,7 @@ pub(super) trait Claim: Clone + Send + 'static {
     /// The variables that the command gets.
     fn env(&self) -> Vec<(&'static str, String)>;
 
-    /// What is left of the turn when it has just come.
+    /// The rest of a turn that has just come.
     fn first(&self) -> anyhow::Result<Kept> {
         self.keep()
     }
