@@ -49,11 +49,13 @@ pub enum Cause {
     Died,
     /// A process beside it, such as the guard of a command, was stopped.
     BesideStopped,
+    /// The network lost datagrams at random.
+    Lossy,
 }
 
 impl Cause {
     /// All causes, with their names as situations of a report.
-    pub const ALL: [(Self, &'static str); 17] = [
+    pub const ALL: [(Self, &'static str); 18] = [
         (Self::Crashed, "fault_crashed"),
         (Self::PowerLost, "fault_power_lost"),
         (Self::Stalled, "fault_stalled"),
@@ -71,6 +73,7 @@ impl Cause {
         (Self::Starved, "fault_starved"),
         (Self::Died, "fault_died"),
         (Self::BesideStopped, "fault_beside_stopped"),
+        (Self::Lossy, "fault_lossy"),
     ];
 }
 
@@ -170,6 +173,14 @@ impl<M: Machine> Sim<M> {
     pub fn note_beside_stopped(&mut self, host: HostId, until: Duration) {
         let (cause, from) = (Cause::BesideStopped, Duration::from_micros(self.now));
         self.causes.all.push((Trouble { host, cause, from, until: Some(until) }, Origin::Host));
+    }
+
+    /// Notes for all hosts that the network loses datagrams, if it does.
+    pub fn note_loss(&mut self) {
+        if self.config.network.loss > 0.0 {
+            let now = self.now;
+            self.hosts().for_each(|host| self.causes.strike(host, Cause::Lossy, now));
+        }
     }
 
     /// Records the cause of a fault for each host concerned. It has not happened yet.

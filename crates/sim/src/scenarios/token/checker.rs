@@ -77,8 +77,8 @@ struct Watched {
     is_blank: bool,
     /// A restore of its own has just made a token.
     made: bool,
-    /// The token that it restored, until its first fence comes.
-    restored: Option<TokenId>,
+    /// The token that it restored, until its first fence comes, and the highest fence that tokens made before then had.
+    restored: Option<(TokenId, u64)>,
     /// It has just passed the token on.
     gave: bool,
     /// The process was restarted, so its list begins anew.
@@ -136,14 +136,14 @@ impl TokenChecker {
             self.quiet_since = now;
         }
         let node = &mut self.nodes[host.index()];
-        let is_first = node.restored.take() == Some(token);
+        let before = node.restored.take().filter(|(made, _)| *made == token).map(|(_, fence)| fence);
         let is_blank = core::mem::take(&mut node.is_blank);
         let (mut own, of_token) = (node.fence, self.fences.get(&token).copied().unwrap_or(0));
         if is_blank && fence <= own {
             self.ledger.excuse(sim, &DISK_LOST, host, Duration::ZERO)?;
             own = 0;
         }
-        let all = if is_first && self.clocks_agree { self.earlier.before(now) } else { 0 };
+        let all = before.filter(|_| self.clocks_agree).unwrap_or(0);
         if fence <= own.max(of_token).max(all) {
             return Err(Violation::new(format!(
                 "{host} takes fence {fence} of token {token}, after {own} of its own, {of_token} of that token, \
@@ -217,7 +217,8 @@ impl Observer<Node> for TokenChecker {
             Event::StateEntered { state, .. } => self.entered(now, host, *state),
             Event::TokenRestored { token_id, .. } => {
                 self.nodes[host.index()].made = true;
-                self.nodes[host.index()].restored = Some(*token_id);
+                // A slow disk may delay its first fence, which is drawn now.
+                self.nodes[host.index()].restored = Some((*token_id, self.earlier.before(now)));
                 if !self.fences.is_empty() {
                     self.ledger.met("token_regenerated");
                 }

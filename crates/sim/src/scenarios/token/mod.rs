@@ -119,6 +119,7 @@ pub const WEAK_SPLIT: Excuse = Excuse {
         Cause::Drifted,
         Cause::Starved,
         Cause::Readdressed,
+        Cause::Lossy,
     ],
     // Two tokens may live until they meet; the use itself has no length.
     reach: Duration::from_secs(86_400),
@@ -216,6 +217,7 @@ impl Scenario for TokenScenario {
         }
         let config = drawn.config(drawn.nodes);
         let mut sim = world(seed, &drawn, &config);
+        sim.note_loss();
         let faults_for = Duration::from_secs(self.seconds);
         drawn.conditions.faults.put_into(seed, &mut sim, faults_for, &AIMS);
         separate(&mut sim, drawn.rings);
