@@ -19,6 +19,7 @@ use super::disk::Write;
 use super::effects::{Effects, Sending};
 use super::message::{Body, Group, Standing, State, VoterEntry};
 use super::record::Record;
+use super::recovery::Recovery;
 use super::{Event, VoterStatus};
 use crate::id::Id;
 use crate::machine::Refusal;
@@ -52,10 +53,7 @@ enum Stage {
         answer: Option<(SocketAddr, u64)>,
         rest: bool,
     },
-    Recovering {
-        rest_until: Instant,
-        bounds: BTreeMap<SocketAddr, u64>,
-    },
+    Recovering(Recovery),
     /// If the disk `refused` the record, it is written again with the next query.
     Founded {
         rest_until: Instant,
@@ -164,7 +162,7 @@ impl Membership {
             Stage::Offering { .. } | Stage::Written { .. } | Stage::Founded { written: false, .. } => {
                 Standing::Founding
             }
-            Stage::Recovering { .. } => Standing::Recovering,
+            Stage::Recovering(_) => Standing::Recovering,
             Stage::Founded { rest_until, .. } if now < *rest_until => Standing::Resting,
             Stage::Founded { .. } => Standing::Voting,
             Stage::Halted(_) => Standing::Halted,
@@ -326,7 +324,7 @@ impl Membership {
             return false;
         }
         let lease = self.record.take().map_or(self.lease, |record| record.lease);
-        self.stage = Stage::Recovering { rest_until: cx.now.mono + lease, bounds: BTreeMap::new() };
+        self.stage = Stage::Recovering(Recovery::new(cx.now.mono, lease));
         self.read_at = Some(cx.now.mono);
         cx.effects.write(Write::Record(None, None));
         true
@@ -420,11 +418,15 @@ impl Membership {
     /// Counts a bound that a recovering voter read after its rest (TU-21).
     fn note_bound(&mut self, nonce: u64, from: SocketAddr, state: &State) {
         let early = self.reads_before_rest;
-        let Stage::Recovering { rest_until, bounds } = &mut self.stage else { return };
+        let Stage::Recovering(recovery) = &mut self.stage else { return };
+        // The own configuration may have another lease than the group: it counts only when a group is founded.
+        let record = state.record.as_ref().filter(|record| record.founded && record.place_of(self.own).is_some());
+        record.into_iter().for_each(|record| recovery.take_lease(record.lease));
         let is_intact = matches!(state.standing, Standing::Voting | Standing::Resting);
-        let is_fresh = self.read.is_some_and(|(read, sent)| read == nonce && (sent >= *rest_until || early));
-        if is_intact && is_fresh && !(early && bounds.contains_key(&from)) {
-            bounds.insert(from, state.bound);
+        let is_fresh =
+            self.read.is_some_and(|(read, sent)| read == nonce && (sent >= recovery.rest_until() || early));
+        if is_intact && is_fresh && !(early && recovery.bounds().contains_key(&from)) {
+            recovery.note_bound(from, state.bound);
         }
     }
 
@@ -432,9 +434,9 @@ impl Membership {
     fn evaluate(&mut self, cx: &mut Cx<'_>) {
         match &self.stage {
             Stage::NoRecord => {
-                if self.founded_with_us().next().is_some() {
-                    let rest_until = cx.now.mono + self.lease;
-                    self.stage = Stage::Recovering { rest_until, bounds: BTreeMap::new() };
+                let lease = self.founded_with_us().map(|(_, _, record)| record.lease).max();
+                if let Some(lease) = lease {
+                    self.stage = Stage::Recovering(Recovery::new(cx.now.mono, lease.max(self.lease)));
                     cx.effects.event(Event::VoterRecovering);
                 } else if self.listed.first() == Some(&self.own) {
                     self.try_to_found(cx);
@@ -454,12 +456,9 @@ impl Membership {
                     self.founded(cx);
                 }
             }
-            Stage::Recovering { rest_until, bounds } => {
-                let rest_until = *rest_until;
-                if cx.now.mono >= rest_until {
-                    let bounds = bounds.clone();
-                    self.try_to_recover(cx, &bounds);
-                }
+            Stage::Recovering(recovery) if cx.now.mono >= recovery.rest_until() => {
+                let bounds = recovery.bounds().clone();
+                self.try_to_recover(cx, &bounds);
             }
             _ => {}
         }

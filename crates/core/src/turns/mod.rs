@@ -66,6 +66,7 @@ mod name;
 mod numbers;
 mod queue;
 mod record;
+mod recovery;
 mod releases;
 mod storing;
 mod voter;

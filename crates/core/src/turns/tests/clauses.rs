@@ -398,6 +398,21 @@ fn tu_21_a_voter_that_lost_its_disk_rests_reads_and_votes_above_the_bounds() {
     assert!(bound(&mut world, 2) >= bound(&mut world, 0));
 }
 
+/// A voter of a group with a lease of 20 s comes back without its disk, and with a lease of 2 s in its configuration.
+#[test]
+fn tu_21_a_voter_that_lost_its_disk_rests_for_the_lease_of_its_group() {
+    let lease = |seconds| move |_: usize, config: &mut Config| config.lease = Duration::from_secs(seconds);
+    let mut world = World::new(3, 2, 1, lease(20));
+    world.crash(2);
+    world.lose_disk(2);
+    world.change(2, lease(2));
+    world.start(2);
+    world.run(19 * SECOND);
+    assert_eq!(world.standing(2), Standing::Recovering);
+    world.run(5 * SECOND);
+    assert_eq!(world.standing(2), Standing::Voting);
+}
+
 #[test]
 fn tu_21_with_too_few_intact_voters_it_stays_out() {
     let mut world = world();

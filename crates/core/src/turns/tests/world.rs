@@ -127,6 +127,11 @@ impl World {
         }
     }
 
+    /// Changes the configuration of a node for its next start.
+    pub(super) fn change(&mut self, node: usize, change: impl Fn(usize, &mut Config)) {
+        change(node, &mut self.hosts[node].config);
+    }
+
     pub(super) fn set_rate(&mut self, node: usize, rate: f64) {
         self.hosts[node].rate = (rate * 1e6) as u64;
     }
