@@ -153,6 +153,8 @@ impl Member {
             "route.network_timeout=1s".into(),
             "route.message_timeout=5s".into(),
             "route.leaf_interval=5s".into(),
+            // Full after minutes, so that the memory of a long demo is flat.
+            "route.messages_kept=64".into(),
             "http.events_kept=256".into(),
         ];
         Ok(Settings::load(&Layers { sets: sets.to_vec(), ..Layers::default() })?)
