@@ -160,6 +160,46 @@ fn tuf_15_a_killed_client_or_guard_takes_its_command_along() {
     assert_eq!(holder.wait().unwrap().code(), Some(75));
 }
 
+/// The children of a process, with their names.
+fn children(pid: u32) -> Vec<(u32, String)> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+    pids.map(|pid| (pid, name(pid))).collect()
+}
+
+/// The guard and the process that becomes the command exist while their client waits. They keep nothing of its
+/// connection, and end with it.
+#[test]
+fn tu_33_a_client_that_is_killed_while_it_waits_leaves_no_request_and_starts_no_command() {
+    let group = Group::start(3);
+    let dir = tempfile::tempdir().unwrap();
+    let (held, never) = (dir.path().join("held"), dir.path().join("never"));
+    let mut holder = group.lock(0, &["a", "--", "sh", "-c", &endless(&held)]).spawn().unwrap();
+    pid(&held);
+    for foreground in [&["--foreground"][..], &[]] {
+        let script = format!("echo > {}", never.display());
+        let args = [&["a"][..], foreground, &["--", "sh", "-c", &script]].concat();
+        let mut waiting = group.lock(1, &args).spawn().unwrap();
+        let requests = || group.agents[1].request("GET", "/v1/turns", &[], "").1.matches("waits_for").count();
+        wait_until("the request is there", || (requests() == 1).then_some(()));
+        let (guard, name) = wait_until("the guard is there", || children(waiting.id()).pop());
+        let (command, _) = wait_until("the process is there", || children(guard).pop());
+        assert_eq!(name, "annulus-guard");
+        let group_of = |pid: u32| rustix::process::getpgid(rustix::process::Pid::from_raw(pid as i32)).unwrap();
+        assert_ne!(group_of(guard), group_of(waiting.id()), "the terminal's signals do not reach the guard");
+        assert_ne!(group_of(command), group_of(waiting.id()), "nor a process that waits");
+        signal(waiting.id(), "KILL");
+        waiting.wait().unwrap();
+        [guard, command].into_iter().for_each(wait_until_gone);
+        wait_until("the request is withdrawn", || (requests() == 0).then_some(()));
+    }
+    signal(holder.id(), "TERM");
+    holder.wait().unwrap();
+    assert_eq!(code(&mut group.lock(2, &["a", "--wait", "20s", "--", "true"])), Some(0));
+    assert!(!never.exists(), "a request of a killed client started its command");
+}
+
 #[test]
 fn tu_35_a_command_outlives_a_restart_of_its_agent() {
     let mut group = Group::start(4);

@@ -5,7 +5,7 @@
 mod bars;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -68,19 +68,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Vec<Table>> {
         ours.push(start(&own, &["lock", "b", "--agent", agent, "--"])?);
         flock.push(start(Path::new("flock"), &[&file])?);
     }
+    let from = requests(&own, dir.path())?;
     rows.push(row("annulus lock NAME, until its command starts", &ours));
     rows.push(row("flock FILE, until its command starts", &flock));
+    rows.push(row("annulus lock NAME, until its request", &from.ours));
+    rows.push(row("flock FILE, from its call until its command starts", &from.flock));
     let acquire = Table {
         bench: "turns",
         setup: format!("acquire and release, one client, {} s twice in turns", args.seconds),
         columns: vec!["what", "per second", "p50 us", "p99 us"],
         rows,
     };
-    Ok(vec![acquire, bars(&taken, &ours, &flock)?])
+    Ok(vec![acquire, bars(&taken, &ours, &flock, &from)?])
 }
 
 /// The figures beside their bounds.
-fn bars(taken: &[Vec<Duration>; 2], ours: &[Duration], flock: &[Duration]) -> anyhow::Result<Table> {
+fn bars(
+    taken: &[Vec<Duration>; 2],
+    ours: &[Duration],
+    flock: &[Duration],
+    from: &Requests,
+) -> anyhow::Result<Table> {
     let micros = |time: Duration| format!("{:.0} us", time.as_secs_f64() * 1e6);
     let rate =
         |taken: &[Duration]| taken.len() as f64 / taken.iter().sum::<Duration>().as_secs_f64().max(1e-9);
@@ -92,7 +100,11 @@ fn bars(taken: &[Vec<Duration>; 2], ours: &[Duration], flock: &[Duration]) -> an
     let (renewal, echo) = bars::renewal_and_echo()?;
     let (without, with, pace) = bars::rings()?;
     let trips = |time: Duration| format!("{:.2}", time.as_secs_f64() / round_trip.as_secs_f64());
-    let start = p50(ours).as_secs_f64() / (p50(flock) + round_trip.mul_f64(1.3)).as_secs_f64();
+    let beside = |ours: Duration, flock: Duration| {
+        format!("{:.2}", ours.as_secs_f64() / (flock + round_trip.mul_f64(1.3)).as_secs_f64())
+    };
+    // The request is in the middle of the program, so its time is taken in runs of its own.
+    let from_request = p50(ours).saturating_sub(p50(&from.ours));
     let mut rows = vec![
         bar_row(
             "a free name, beside a round trip",
@@ -102,10 +114,17 @@ fn bars(taken: &[Vec<Duration>; 2], ours: &[Duration], flock: &[Duration]) -> an
             "at most 1.3",
         ),
         bar_row(
-            "start of a command, beside flock(1) and 1.3 round trips",
+            "from the request to the command, beside flock(1) from its call and 1.3 round trips",
+            micros(from_request),
+            micros(p50(&from.flock)),
+            beside(from_request, p50(&from.flock)),
+            "at most 1",
+        ),
+        bar_row(
+            "from the start of the program to the command, beside flock(1) and 1.3 round trips",
             micros(p50(ours)),
             micros(p50(flock)),
-            format!("{start:.2}"),
+            beside(p50(ours), p50(flock)),
             "at most 1",
         ),
         bar_row(
@@ -133,7 +152,7 @@ fn bars(taken: &[Vec<Duration>; 2], ours: &[Duration], flock: &[Duration]) -> an
     if !taken[1].is_empty() {
         let (own, etcd) = (rate(&taken[0]), rate(&taken[1]));
         rows.insert(
-            3,
+            4,
             bar_row(
                 "acquires per second, beside etcd",
                 format!("{own:.0}"),
@@ -188,12 +207,57 @@ fn row(what: &str, taken: &[Duration]) -> Vec<String> {
 
 /// The time until the command of a program has started: the command reports it.
 fn start(program: &Path, args: &[&str]) -> anyhow::Result<Duration> {
-    let begin = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    let begin = wall()?;
     let output = Command::new(program).args(args).args(["date", "+%s.%N"]).output()?;
     ensure!(output.status.success(), "{} ends with {}", program.display(), output.status);
-    let text = String::from_utf8(output.stdout)?;
+    Ok(reported(output.stdout)?.saturating_sub(begin))
+}
+
+fn wall() -> anyhow::Result<Duration> {
+    Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?)
+}
+
+/// The time that date(1) wrote.
+fn reported(output: Vec<u8>) -> anyhow::Result<Duration> {
+    let text = String::from_utf8(output)?;
     let (seconds, nanos) = text.trim().split_once('.').context("date says seconds and nanoseconds")?;
-    Ok(Duration::new(seconds.parse()?, nanos.parse()?).saturating_sub(begin))
+    Ok(Duration::new(seconds.parse()?, nanos.parse()?))
+}
+
+/// The parts of both starts around the moment of the request.
+struct Requests {
+    /// From the start of `annulus lock` until an agent can read its request.
+    ours: Vec<Duration>,
+    /// From the call of flock(1) until its command has started.
+    flock: Vec<Duration>,
+}
+
+fn requests(own: &Path, dir: &Path) -> anyhow::Result<Requests> {
+    let listener = TcpListener::bind("127.98.0.9:0")?;
+    let agent = listener.local_addr()?.to_string();
+    let pipe = dir.join("pipe");
+    ensure!(Command::new("mkfifo").arg(&pipe).status()?.success(), "mkfifo makes no pipe");
+    let mut requests = Requests { ours: Vec::new(), flock: Vec::new() };
+    for _ in 0..100 {
+        let mut lock = Command::new(own);
+        lock.args(["lock", "b", "--agent", &agent, "--", "true"]);
+        let begin = Instant::now();
+        let lock = spawn(lock)?;
+        let (mut connection, _) = listener.accept()?;
+        ensure!(connection.read(&mut [0; 1024])? > 0, "annulus lock sends no request");
+        requests.ours.push(begin.elapsed());
+        drop((connection, lock));
+        // flock(1) opens the pipe right before it locks it, and both ends wait for each other.
+        let mut flock = Command::new("flock");
+        flock.arg(&pipe).args(["date", "+%s.%N"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let flock = flock.spawn().context("cannot start flock")?;
+        let end = std::fs::File::options().write(true).open(&pipe)?;
+        let call = wall()?;
+        let output = flock.wait_with_output()?;
+        drop(end);
+        requests.flock.push(reported(output.stdout)?.saturating_sub(call));
+    }
+    Ok(requests)
 }
 
 fn agents(own: &Path, dir: &Path) -> anyhow::Result<Vec<Running>> {

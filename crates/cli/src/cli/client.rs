@@ -1,5 +1,8 @@
 //! Talking to an agent over HTTP.
 
+#[cfg(target_os = "linux")]
+mod exchange;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,6 +13,9 @@ use serde_json::Value;
 use ureq::http::Response;
 use ureq::typestate::WithBody;
 use ureq::{Agent, Body, RequestBuilder};
+
+#[cfg(target_os = "linux")]
+pub(crate) use exchange::Exchange;
 
 /// The agent to call.
 #[derive(clap::Args)]
@@ -117,7 +123,7 @@ impl Client {
         let request = self.http.get(self.url(path)).header("Authorization", self.authorization());
         let response = self.reached(request.call())?;
         if !response.status().is_success() {
-            return Err(refused(response));
+            return Err(refused_by(response));
         }
         let mut from = response.into_body().into_reader();
         let (mut part, mut copied) = (vec![0; 1 << 16], 0);
@@ -167,7 +173,7 @@ impl Client {
     fn answer(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<String> {
         let mut response = self.reached(outcome)?;
         if !response.status().is_success() {
-            return Err(refused(response));
+            return Err(refused_by(response));
         }
         let body = response.body_mut().with_config().limit(BODY_BYTES_MAX);
         body.read_to_string().context(BROKE_OFF)
@@ -180,12 +186,14 @@ impl Client {
     }
 
     fn reached(&self, outcome: Result<Response<Body>, ureq::Error>) -> anyhow::Result<Response<Body>> {
-        outcome.map_err(|error| {
-            anyhow!(
-                "no agent answers at {} ({error}): start one with `annulus agent`, or name another with --agent",
-                self.addr
-            )
-        })
+        outcome.map_err(|error| self.unreached(&error))
+    }
+
+    fn unreached(&self, error: &impl std::fmt::Display) -> anyhow::Error {
+        anyhow!(
+            "no agent answers at {} ({error}): start one with `annulus agent`, or name another with --agent",
+            self.addr
+        )
     }
 
     fn url(&self, path: &str) -> String {
@@ -220,20 +228,23 @@ struct Refused {
 }
 
 /// The error that the agent answered with.
-fn refused(mut response: Response<Body>) -> anyhow::Error {
-    let status = response.status();
-    let body: Value = response
-        .body_mut()
-        .read_to_string()
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default();
+fn refused_by(mut response: Response<Body>) -> anyhow::Error {
+    let text = response.body_mut().read_to_string().unwrap_or_default();
+    refused(response.status().as_u16(), &text)
+}
+
+fn refused(status: u16, body: &str) -> anyhow::Error {
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
     let text = |key: &str| body["error"][key].as_str().map(str::to_owned);
     match (text("message"), text("hint")) {
         (Some(message), Some(hint)) => {
             Refused { code: text("code").unwrap_or_default(), message, hint }.into()
         }
-        _ => anyhow!("the agent answers {status}; is it one of annulus? check --agent"),
+        _ => {
+            let status = ureq::http::StatusCode::from_u16(status)
+                .map_or_else(|_| status.to_string(), |status| status.to_string());
+            anyhow!("the agent answers {status}; is it one of annulus? check --agent")
+        }
     }
 }
 
@@ -259,7 +270,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 impl Events {
     fn of(response: Response<Body>) -> anyhow::Result<Self> {
         if response.status() != 200 {
-            return Err(refused(response));
+            return Err(refused_by(response));
         }
         Ok(Self { lines: BufReader::new(Box::new(response.into_body().into_reader())) })
     }

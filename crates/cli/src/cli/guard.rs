@@ -5,17 +5,19 @@
 //! Agent and client may be stopped for any time: the guard sends TERM and KILL by its own clock. It is a child subreaper, so
 //! descendants that left the command's group still become its children when their parents end.
 //!
-//! The client starts it while the request for the turn is under way, so that the command need not wait for it. The first
-//! message, [`Start`], has the deadline. A guard whose client ends before that message runs nothing.
+//! The client starts it while the request for the turn is under way, so that the command need not wait for it. It is a copy
+//! of the client, which still has one thread then. For a later turn of `token run --every` the client has more, and the
+//! guard is the program started anew. The first message, [`Start`], has the deadline. A guard whose client ends before that
+//! message runs nothing.
 
+mod ready;
 mod start;
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use annulus::core::Instant;
@@ -25,15 +27,17 @@ use clap::Parser as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
-    set_child_subreaper, set_parent_process_death_signal, setpgid, setsid, test_kill_process_group, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, setpgid, setsid, test_kill_process_group, wait,
 };
+use rustix::thread::set_name;
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
     timerfd_create, timerfd_settime,
 };
 
 use super::output::Output;
+use ready::Ready;
 pub(super) use start::Start;
 
 /// The first argument of the guard.
@@ -46,10 +50,7 @@ pub(super) fn run_if_started() -> Option<ExitCode> {
         return None;
     }
     let guard = Guard::try_parse_from(std::env::args_os().skip(1)).map_err(anyhow::Error::from);
-    Some(guard.and_then(Guard::run).unwrap_or_else(|error| {
-        Output::new(false).error(&error);
-        ExitCode::from(1)
-    }))
+    Some(guard.and_then(Guard::run).unwrap_or_else(failed).into())
 }
 
 /// Run a command until its turn is over; `annulus lock` and `annulus token run` start it.
@@ -97,67 +98,77 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const FAILED: u8 = 70;
 
 impl Guard {
-    fn run(self) -> anyhow::Result<ExitCode> {
+    fn run(self) -> anyhow::Result<u8> {
         let name = SocketAddr::from_abstract_name(self.socket.as_bytes())?;
-        let mut client = UnixStream::connect_addr(&name)
+        let client = UnixStream::connect_addr(&name)
             .context("the guard is started by `annulus lock` and `annulus token run` only")?;
-        set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
-        if self.group.is_none() {
-            setsid().context("cannot leave the session")?;
-        }
-        let Ok(start) = Start::read(&mut client) else {
-            // The turn did not come, or its client is gone.
-            return Ok(ExitCode::SUCCESS);
-        };
-        let keeping = start.keeping();
-        if !keeping.is_valid(since_boot()) {
-            // The guard was started too late: nothing may begin any more.
-            client.write_all(&[u8::from(true), FAILED])?;
-            return Ok(ExitCode::from(FAILED));
-        }
-        let guard = getpid();
-        let group = self.group.and_then(Pid::from_raw);
-        let Some(pid) = annulus_sys::fork().context("cannot start the command")? else {
-            let code = become_command(guard, group, &self.command, start.env());
-            std::process::exit(code.into());
-        };
-        let pid = Pid::from_raw(pid).context("the command has no pid")?;
-        // The child does the same. So the group exists before the guard sends a signal to it.
-        let _ = setpgid(Some(pid), Some(group.unwrap_or(pid)));
-        // A guard that waits for its pages to be read from a disk may be late; without the right to lock them it can be.
-        let _ = mlockall(MlockAllFlags::CURRENT);
-        let mut running = Running { pid, in_group: self.group.is_none(), code: None };
-        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        let ended = pidfd_open(pid, PidfdFlags::empty())?;
-        let was_ended = guard_command(&mut client, timer.as_fd(), ended.as_fd(), keeping, &mut running)?;
-        let code = running.code.unwrap_or(FAILED);
-        // A client that is gone needs no answer.
-        let _ = client.write_all(&[u8::from(was_ended), code]);
-        Ok(ExitCode::from(code))
+        guard(client, self.group.and_then(Pid::from_raw), &self.command)
     }
 }
 
-/// Turns this process, a child of the guard, into the command. The kernel kills it when its guard ends. It returns only if
-/// that cannot be, with an exit code as shells have it.
-fn become_command<'a>(
-    guard: Pid,
-    group: Option<Pid>,
-    command: &[String],
-    env: impl Iterator<Item = (&'a str, &'a str)>,
-) -> u8 {
-    let prepared = setpgid(None, group).and_then(|()| set_parent_process_death_signal(Some(Signal::KILL)));
-    // A guard that ended before the call above sends no signal.
-    let is_guarded = getppid() == Some(guard);
-    let error = match (prepared, command) {
-        (Err(error), _) => error.into(),
-        (Ok(()), [program, args @ ..]) if is_guarded => Command::new(program).args(args).envs(env).exec(),
-        (Ok(()), _) => std::io::Error::other("its guard has ended"),
+/// Makes a guard from a copy of this process, which need not be loaded again. `client` is what the guard must not keep, such as
+/// connections: it closes them. The group is that of the terminal, if the command is to be in it.
+///
+/// # Errors
+/// If this process has several threads.
+pub(super) fn fork<T>(client: T, group: Option<Pid>, command: &[String]) -> Result<(T, Pid, UnixStream), T> {
+    let Ok((own, other)) = UnixStream::pair() else { return Err(client) };
+    match annulus_sys::fork() {
+        Ok(None) => {
+            drop((client, own));
+            let code = guard(other, group, command);
+            std::process::exit(code.unwrap_or_else(failed).into());
+        }
+        Ok(Some(pid)) => match Pid::from_raw(pid) {
+            Some(pid) => Ok((client, pid, own)),
+            None => Err(client),
+        },
+        Err(_) => Err(client),
+    }
+}
+
+fn failed(error: anyhow::Error) -> u8 {
+    Output::new(false).error(&error);
+    1
+}
+
+/// Guards a command for the client at the other end of this connection; the exit code.
+fn guard(client: UnixStream, group: Option<Pid>, command: &[String]) -> anyhow::Result<u8> {
+    // A signal to all processes of the client's name is not for its guard.
+    set_name(c"annulus-guard").context("cannot take a name")?;
+    set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
+    match group {
+        // A signal of the terminal is for the command and the client.
+        Some(_) => setpgid(None, None).context("cannot leave the group")?,
+        None => drop(setsid().context("cannot leave the session")?),
+    }
+    let (ready, mut client) = Ready::fork(group, command, client)?;
+    let pid = ready.pid();
+    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let ended = pidfd_open(pid, PidfdFlags::empty())?;
+    let mut running = Running { pid, in_group: group.is_none(), code: None };
+    let Ok(start) = Start::read(&mut client) else {
+        // The turn did not come, or its client is gone.
+        running.kill_all();
+        return Ok(0);
     };
-    let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-    let context =
-        format!("cannot run {:?}; check its name and PATH", command.first().map_or("", String::as_str));
-    Output::new(false).error(&anyhow::Error::from(error).context(context));
-    code
+    let keeping = start.keeping();
+    if !keeping.is_valid(since_boot()) {
+        // The guard was started too late: nothing may begin any more.
+        running.kill_all();
+        client.write_all(&[u8::from(true), FAILED])?;
+        return Ok(FAILED);
+    }
+    set_timer(timer.as_fd(), keeping.next())?;
+    ready.go(&start, timer.as_fd());
+    // A guard that waits for its pages to be read from a disk may be late; without the right to lock them it can be. To lock
+    // them takes milliseconds, so the command begins first.
+    let _ = mlockall(MlockAllFlags::CURRENT);
+    let was_ended = guard_command(&mut client, timer.as_fd(), ended.as_fd(), keeping, &mut running)?;
+    let code = running.code.unwrap_or(FAILED);
+    // A client that is gone needs no answer.
+    let _ = client.write_all(&[u8::from(was_ended), code]);
+    Ok(code)
 }
 
 /// Waits for the end of the command, of the client, or of the turn. Returns whether the turn ended first.

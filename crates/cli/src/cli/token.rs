@@ -10,6 +10,8 @@ mod run;
 #[cfg(target_os = "linux")]
 mod signals;
 #[cfg(target_os = "linux")]
+mod started;
+#[cfg(target_os = "linux")]
 mod waiting;
 
 use std::collections::BTreeMap;

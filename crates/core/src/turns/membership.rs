@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use super::config::{Config, Fault};
 use super::disk::Write;
 use super::effects::{Effects, Sending};
+use super::heard::Heard;
 use super::message::{Body, Group, Standing, State, VoterEntry};
 use super::record::Record;
 use super::recovery::Recovery;
@@ -43,15 +44,17 @@ enum Stage {
     Loading,
     Outsider,
     NoRecord,
+    /// The node will rest once the group is founded: it may have forgotten leases of another group.
     Offering {
         nonce: u64,
         replaces: Option<Group>,
         accepted: BTreeSet<SocketAddr>,
         written: bool,
+        rest: Duration,
     },
     Written {
         answer: Option<(SocketAddr, u64)>,
-        rest: bool,
+        rest: Duration,
     },
     Recovering(Recovery),
     /// If the disk `refused` the record, it is written again with the next query.
@@ -61,13 +64,6 @@ enum Stage {
         refused: Option<Write>,
     },
     Halted(&'static str),
-}
-
-/// The last state of a voter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Heard {
-    at: Instant,
-    state: Option<State>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +79,7 @@ pub(super) struct Membership {
     /// The record of the group that this node sends its Asks to.
     known: Option<Record>,
     stage: Stage,
-    heard: BTreeMap<SocketAddr, Heard>,
+    heard: Heard,
     read: Option<(u64, Instant)>,
     read_at: Option<Instant>,
 }
@@ -100,7 +96,7 @@ impl Membership {
             record: None,
             known: None,
             stage: Stage::Loading,
-            heard: BTreeMap::new(),
+            heard: Heard::default(),
             read: None,
             read_at: None,
         }
@@ -122,8 +118,12 @@ impl Membership {
                 let rest = if rests { record.lease } else { Duration::ZERO };
                 Stage::Founded { rest_until: cx.now.mono + rest, written: true, refused: None }
             }
-            Some(_) if self.listed.first() == Some(&self.own) => self.offering(cx, None, true),
-            Some(_) => Stage::Written { answer: None, rest: false },
+            // The record may replace one by which this voter granted leases (TU-28).
+            Some(record) if self.listed.first() == Some(&self.own) => {
+                let rest = record.lease.max(self.lease);
+                self.offering(cx, None, true, rest)
+            }
+            Some(record) => Stage::Written { answer: None, rest: record.lease.max(self.lease) },
         };
         if let (Stage::Founded { .. }, Some(record)) = (&self.stage, &self.record) {
             self.known = Some(record.clone());
@@ -183,8 +183,7 @@ impl Membership {
     /// Notes that a voter answered.
     pub(super) fn heard_from(&mut self, now: Instant, from: SocketAddr) {
         if self.is_voter_addr(from) {
-            let heard = self.heard.entry(from).or_insert(Heard { at: now, state: None });
-            heard.at = now;
+            self.heard.note(now, from);
         }
     }
 
@@ -204,7 +203,8 @@ impl Membership {
             self.stage = Stage::Halted("two_processes_with_one_id");
         }
         self.note_bound(nonce, from, &state);
-        self.heard.insert(from, Heard { at: cx.now.mono, state: Some(state) });
+        let is_fresh = self.read.is_some_and(|(read, _)| read == nonce);
+        self.heard.take(cx.now.mono, from, state, is_fresh);
         self.evaluate(cx);
         Ok(self.learn(cx))
     }
@@ -224,7 +224,9 @@ impl Membership {
         }
         let own = self.record.as_ref().map(|own| own.group);
         let is_new = match &mut self.stage {
-            Stage::NoRecord => true,
+            // The offer of a founding that is over may come late: this voter has lost its disk since, and forgot its leases.
+            Stage::NoRecord => self.heard.is_founding(from, record.group),
+            Stage::Recovering(_) => replaces.is_some() && self.heard.is_founding(from, record.group),
             Stage::Written { answer, .. } if own == Some(record.group) => {
                 if answer.is_none() {
                     self.accept(cx, from, nonce, bound);
@@ -237,14 +239,24 @@ impl Membership {
             _ => replaces.is_some() && replaces == own,
         };
         if !is_new {
-            return Err(Refusal::Reject("an offer to a voter that has a record"));
+            // A founder repeats its offer; its state is here by then.
+            return Err(Refusal::Reject(
+                "an offer to a voter that has a record, or of a founding that is over",
+            ));
         }
-        // A voter that replaces its group by another may have granted leases in it (TU-28).
-        let rest = own.is_some();
+        // A voter that leaves a group may have granted leases in it, whether it has its record or lost it (TU-28).
+        let rest = if replaces.is_some() { self.rest_after(record.lease) } else { Duration::ZERO };
         self.stage = Stage::Written { answer: Some((from, nonce)), rest };
         self.record = Some(record.clone());
         cx.effects.write(Write::Record(Some(record), None));
         Ok(())
+    }
+
+    /// How long a voter rests that joins a new group: for the longest lease that it may have granted before.
+    fn rest_after(&self, lease: Duration) -> Duration {
+        let forgotten = if let Stage::Recovering(recovery) = &self.stage { recovery.lease() } else { lease };
+        let records = self.record.iter().chain(&self.known).chain(self.heard.records());
+        records.map(|record| record.lease).fold(lease.max(forgotten).max(self.lease), Duration::max)
     }
 
     /// Handles the message of a voter that it has written the offered record.
@@ -368,12 +380,11 @@ impl Membership {
             None => self.listed.clone(),
         };
         let status = |addr: SocketAddr| {
-            let heard = self.heard.get(&addr);
-            let state = heard.and_then(|heard| heard.state.as_ref());
+            let state = self.heard.state(addr);
             let is_own = addr == self.own;
             let record =
                 if is_own { self.record.as_ref() } else { state.and_then(|state| state.record.as_ref()) };
-            let answered = if is_own { Some(now) } else { heard.map(|heard| heard.at) };
+            let answered = if is_own { Some(now) } else { self.heard.at(addr) };
             VoterStatus {
                 addr,
                 id: if is_own { Some(self.id) } else { state.map(|state| state.id) },
@@ -402,19 +413,6 @@ impl Membership {
         all.collect::<BTreeSet<_>>().into_iter().filter(|addr| *addr != self.own).collect()
     }
 
-    fn states(&self) -> impl Iterator<Item = (SocketAddr, &State)> {
-        self.heard.iter().filter_map(|(addr, heard)| Some((*addr, heard.state.as_ref()?)))
-    }
-
-    /// The states of voters whose record is founded and names this node.
-    fn founded_with_us(&self) -> impl Iterator<Item = (SocketAddr, &State, &Record)> {
-        let own = self.own;
-        self.states().filter_map(move |(addr, state)| {
-            let record = state.record.as_ref()?;
-            (record.founded && record.place_of(own).is_some()).then_some((addr, state, record))
-        })
-    }
-
     /// Counts a bound that a recovering voter read after its rest (TU-21).
     fn note_bound(&mut self, nonce: u64, from: SocketAddr, state: &State) {
         let early = self.reads_before_rest;
@@ -435,7 +433,7 @@ impl Membership {
     fn evaluate(&mut self, cx: &mut Cx<'_>) {
         match &self.stage {
             Stage::NoRecord => {
-                let lease = self.founded_with_us().map(|(_, _, record)| record.lease).max();
+                let lease = self.heard.founded_with(self.own).map(|(_, _, record)| record.lease).max();
                 if let Some(lease) = lease {
                     self.stage = Stage::Recovering(Recovery::new(cx.now.mono, lease.max(self.lease)));
                     cx.effects.event(Event::VoterRecovering);
@@ -451,7 +449,7 @@ impl Membership {
             }
             Stage::Written { answer: None, .. } => {
                 let own = self.stamp().0;
-                let founded = self.founded_with_us().find(|(_, _, record)| record.group == own);
+                let founded = self.heard.founded_with(self.own).find(|(_, _, record)| record.group == own);
                 if let Some(record) = founded.map(|(_, _, record)| record.clone()) {
                     self.record = Some(record);
                     self.founded(cx);
@@ -469,8 +467,7 @@ impl Membership {
     /// founder that lost its disk, that record is used.
     fn try_to_found(&mut self, cx: &mut Cx<'_>) {
         let others = self.others();
-        let states: Vec<&State> =
-            others.iter().filter_map(|addr| self.heard.get(addr)?.state.as_ref()).collect();
+        let states: Vec<&State> = others.iter().filter_map(|addr| self.heard.state(*addr)).collect();
         let ready = |state: &&State| matches!(state.standing, Standing::NoRecord | Standing::Founding);
         if states.len() < others.len() || !states.iter().all(ready) {
             return;
@@ -481,7 +478,7 @@ impl Membership {
             .max_by_key(|record| record.group);
         if let Some(record) = begun.cloned() {
             self.record = Some(record.clone());
-            self.stage = self.offering(cx, None, false);
+            self.stage = self.offering(cx, None, false, Duration::ZERO);
             cx.effects.write(Write::Record(Some(record), None));
         } else {
             self.found(cx, None, 0);
@@ -491,10 +488,13 @@ impl Membership {
     fn found(&mut self, cx: &mut Cx<'_>, replaces: Option<Group>, bound: u64) {
         let mut group = [0; 16];
         group.copy_from_slice(&cx.rng.next_u128().to_be_bytes());
-        let bounds = self.states().map(|(_, state)| state.bound).max().unwrap_or(0).max(bound);
+        let bounds = self.heard.states().map(|(_, state)| state.bound).max().unwrap_or(0).max(bound);
         let id_of = |addr: &SocketAddr| {
-            let heard = self.heard.get(addr).and_then(|heard| heard.state.as_ref());
-            if *addr == self.own { self.id } else { heard.map_or(Id::MIN, |state| state.id) }
+            if *addr == self.own {
+                self.id
+            } else {
+                self.heard.state(*addr).map_or(Id::MIN, |state| state.id)
+            }
         };
         let record = Record {
             group: Group(group),
@@ -505,18 +505,19 @@ impl Membership {
             floor: cx.now.wall.as_micros().max(bounds),
             voters: self.listed.iter().map(|addr| VoterEntry { id: id_of(addr), addr: *addr }).collect(),
         };
-        self.stage = self.offering(cx, replaces, false);
+        let rest = if replaces.is_some() { self.rest_after(record.lease) } else { Duration::ZERO };
+        self.stage = self.offering(cx, replaces, false, rest);
         self.record = Some(record.clone());
         cx.effects.write(Write::Record(Some(record), None));
     }
 
-    fn offering(&mut self, cx: &mut Cx<'_>, replaces: Option<Group>, written: bool) -> Stage {
+    fn offering(&mut self, cx: &mut Cx<'_>, replaces: Option<Group>, written: bool, rest: Duration) -> Stage {
         self.read_at = Some(cx.now.mono);
-        Stage::Offering { nonce: cx.rng.next_u64(), replaces, accepted: BTreeSet::new(), written }
+        Stage::Offering { nonce: cx.rng.next_u64(), replaces, accepted: BTreeSet::new(), written, rest }
     }
 
     fn send_offers(&mut self, cx: &mut Cx<'_>) {
-        let Stage::Offering { nonce, replaces, accepted, written: true } = &self.stage else { return };
+        let Stage::Offering { nonce, replaces, accepted, written: true, .. } = &self.stage else { return };
         let Some(record) = &self.record else { return };
         let (group, epoch) = self.stamp();
         for to in self.listed.iter().copied().filter(|addr| *addr != self.own && !accepted.contains(addr)) {
@@ -530,16 +531,14 @@ impl Membership {
         cx.effects.outgoing.push(Sending { to, group, epoch, nonce, body: Body::Accepted { bound } });
     }
 
-    /// Marks the record as founded: all voters have written it. A voter that replaced another group rests first.
+    /// Marks the record as founded: all voters have written it. A voter that may have granted leases before rests first.
     fn founded(&mut self, cx: &mut Cx<'_>) {
-        let rests = match &self.stage {
-            Stage::Offering { replaces, .. } => replaces.is_some(),
-            Stage::Written { rest, .. } => *rest,
-            _ => false,
+        let rest = match &self.stage {
+            Stage::Offering { rest, .. } | Stage::Written { rest, .. } => *rest,
+            _ => Duration::ZERO,
         };
         let Some(record) = &mut self.record else { return };
         record.founded = true;
-        let rest = if rests { record.lease } else { Duration::ZERO };
         self.stage = Stage::Founded { rest_until: cx.now.mono + rest, written: false, refused: None };
         cx.effects.event(Event::GroupFounded { group: record.group });
         cx.effects.write(Write::Record(Some(record.clone()), None));
@@ -547,7 +546,7 @@ impl Membership {
 
     /// Votes again once enough intact voters have reported their bounds (TU-21).
     fn try_to_recover(&mut self, cx: &mut Cx<'_>, bounds: &BTreeMap<SocketAddr, u64>) {
-        let newest = self.founded_with_us().max_by_key(|(_, _, record)| record.epoch);
+        let newest = self.heard.founded_with(self.own).max_by_key(|(_, _, record)| record.epoch);
         let Some(record) = newest.map(|(_, _, record)| record.clone()) else { return };
         let read = bounds.iter().filter(|(addr, _)| record.place_of(**addr).is_some());
         if read.clone().count() < record.intact_needed() {
@@ -574,6 +573,7 @@ impl Membership {
     fn learn(&mut self, cx: &mut Cx<'_>) -> bool {
         let own = self.voting_record().map(|record| (self.own, record));
         let told: Vec<(SocketAddr, &Record)> = self
+            .heard
             .states()
             .filter_map(|(addr, state)| Some((addr, state.record.as_ref()?)))
             .chain(own)

@@ -58,6 +58,7 @@ mod attempt;
 mod config;
 mod disk;
 mod effects;
+mod heard;
 pub mod keeping;
 mod machine;
 mod membership;

@@ -29,6 +29,11 @@ impl Recovery {
         }
     }
 
+    /// The longest lease that this voter may have granted and forgotten.
+    pub(super) fn lease(&self) -> Duration {
+        self.lease
+    }
+
     pub(super) fn rest_until(&self) -> Instant {
         self.began + self.lease
     }

@@ -3,27 +3,22 @@
 //! The same holds for both kinds of turn. [`Claim`] is the variable part: a [`Lease`] from the voters, or a [`Hold`] of
 //! the token.
 
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use annulus::core::{Instant, micros};
 use anyhow::Context as _;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, getpgrp, getpid, pidfd_open, set_child_subreaper};
 use tokio::sync::mpsc;
 
 use super::hold::Hold;
-use super::lease::Lease;
+use super::lease::{Lease, Request};
 use super::signals::Signals;
+use super::started::{self, Guard};
 use super::waiting::Waiting;
 use crate::cli::client::{Client, is_refused};
-use crate::cli::guard::{END, EXTEND, FRAME_BYTES, SIGNAL, Start, VERB, frame, kill_children};
+use crate::cli::guard::{END, EXTEND, FRAME_BYTES, SIGNAL, Start, frame, kill_children};
 use crate::cli::lock::How;
 use crate::cli::output::Output;
 
@@ -117,23 +112,44 @@ impl Guarded<'_> {
         client: &Client,
         output: &Output,
     ) -> anyhow::Result<u8> {
+        // The first request and guard need neither runtime nor threads: these start while the voters answer.
+        let first = self.begin(client)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let code = runtime.block_on(self.turns(every, client, output));
+        let code = runtime.block_on(self.turns(first, every, client, output));
         // A thread may wait for an agent that does not answer.
         runtime.shutdown_background();
         code
     }
 
-    async fn turns(&self, every: Option<Duration>, client: &Client, output: &Output) -> anyhow::Result<u8> {
+    /// Sends the request for a turn, unless it is weak, and starts its guard.
+    fn begin(&self, client: &Client) -> anyhow::Result<Begun> {
+        let request = if self.weak { None } else { Some(Request::send(client, self)?) };
+        let (request, guard) = Guard::start(self, request)?;
+        Ok(Begun { request, guard })
+    }
+
+    async fn turns(
+        &self,
+        first: Begun,
+        every: Option<Duration>,
+        client: &Client,
+        output: &Output,
+    ) -> anyhow::Result<u8> {
         let mut signals = Signals::catch()?;
+        let mut begun = first;
         loop {
-            let ended = if self.weak {
-                let acquire = Hold::acquire(client.clone(), self);
-                self.turn(client, acquire, None, &mut signals, output).await?
-            } else {
-                let id = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-                let acquire = Lease::acquire(client.clone(), self, id.clone());
-                self.turn(client, acquire, Some(&id), &mut signals, output).await?
+            let ended = match begun.request {
+                None => {
+                    let acquire = Hold::acquire(client.clone(), self);
+                    let asking = tokio::task::spawn_blocking(acquire);
+                    let asking = async { asking.await.context("the question ended early")? };
+                    self.turn(client, asking, None, begun.guard, &mut signals, output).await?
+                }
+                Some(request) => {
+                    let id = request.id().to_owned();
+                    let asking = Lease::acquire(request);
+                    self.turn(client, asking, Some(&id), begun.guard, &mut signals, output).await?
+                }
             };
             let code = match (ended, every) {
                 (Ended::Signal(code), _) | (Ended::Code(code), None) => return Ok(code),
@@ -145,24 +161,23 @@ impl Guarded<'_> {
             if let Some(code) = code {
                 return Ok(code);
             }
+            begun = self.begin(client)?;
         }
     }
 
     async fn turn<C: Claim>(
         &self,
         client: &Client,
-        acquire: impl FnOnce() -> anyhow::Result<C> + Send + 'static,
+        asking: impl Future<Output = anyhow::Result<C>>,
         id: Option<&str>,
+        guard: Guard,
         signals: &mut Signals,
         output: &Output,
     ) -> anyhow::Result<Ended> {
         let waiting = Waiting::tell(client, id, output);
-        let asking = tokio::task::spawn_blocking(acquire);
-        // The guard starts beside the request: only the command itself is left to start when the turn comes.
-        let guard = Guard::start(self)?;
         let got = tokio::select! {
-            got = asking => got.context("the question ended early")?,
-            // The connection ends with this program, and the wish with it.
+            got = asking => got,
+            // The connection ends here, and the wish with it.
             (_, code) = signals.next() => return Ok(Ended::Signal(code)),
         };
         drop(waiting);
@@ -182,6 +197,12 @@ impl Guarded<'_> {
     }
 }
 
+/// A turn that was requested, and its guard. The request for a weak turn comes later.
+struct Begun {
+    request: Option<Request>,
+    guard: Guard,
+}
+
 /// Runs the command under its guard until it ends or the turn does.
 async fn run<C: Claim>(
     client: &Client,
@@ -198,7 +219,7 @@ async fn run<C: Claim>(
     let mut env = claim.env();
     env.push(("ANNULUS_AGENT", client.addr().to_string()));
     let start = Start::new(kept.asked, kept.left, kept.limit, &env);
-    let (mut child, stream) = match guard.connect(&start) {
+    let (guard, stream) = match guard.connect(&start) {
         Ok(started) => started,
         Err(error) => {
             claim.release();
@@ -219,7 +240,7 @@ async fn run<C: Claim>(
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
-    let _ = child.wait();
+    started::wait(guard);
     is_over.store(true, Ordering::Relaxed);
     claim.release();
     if let Some(code) = signalled {
@@ -235,57 +256,6 @@ async fn run<C: Claim>(
     };
     output.error(&anyhow::anyhow!(why));
     Ok(Ended::Code(LOST))
-}
-
-/// A guard that has started and waits for its first message.
-struct Guard {
-    child: Option<Child>,
-    listener: UnixListener,
-}
-
-impl Guard {
-    fn start(run: &Guarded<'_>) -> anyhow::Result<Self> {
-        set_child_subreaper(Some(getpid())).context("cannot become a subreaper")?;
-        let socket = format!("annulus-guard-{}", uuid::Uuid::new_v4());
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(socket.as_bytes())?)?;
-        let mut guard = Command::new("/proc/self/exe");
-        guard.args([VERB, &socket]);
-        if run.how.foreground {
-            guard.arg(format!("--group={}", getpgrp().as_raw_nonzero()));
-            guard.process_group(0);
-        }
-        guard.arg("--").args(run.command);
-        let child = guard.spawn().context("cannot start the guard")?;
-        Ok(Self { child: Some(child), listener })
-    }
-
-    /// Lets the guard start the command.
-    fn connect(mut self, start: &Start) -> anyhow::Result<(Child, UnixStream)> {
-        use std::io::Write as _;
-        let child = self.child.as_ref().context("the guard was started")?;
-        // A guard that ends before it has called never will.
-        let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-        let mut fds = [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&ended, PollFlags::IN)];
-        while let Err(error) = poll(&mut fds, None) {
-            anyhow::ensure!(error == Errno::INTR, "the guard does not answer: {error}");
-        }
-        anyhow::ensure!(!fds[0].revents().is_empty(), "the guard ended before its command began; try again");
-        let (mut stream, _) = self.listener.accept().context("the guard does not answer")?;
-        stream.write_all(&start.to_bytes()).context("the guard does not answer")?;
-        let child = self.child.take().context("the guard was started")?;
-        Ok((child, stream))
-    }
-}
-
-impl Drop for Guard {
-    /// Ends a guard whose turn did not come. It has started nothing.
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may have ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }
 
 /// The events until the guard ended.

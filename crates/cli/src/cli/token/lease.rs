@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::guarded::{Claim, Guarded, Kept};
-use crate::cli::client::Client;
+use crate::cli::client::{Client, Exchange};
 use crate::cli::guard::since_boot;
 
 /// How much a command that was stopped for its limit may have left of it, beside the time that its end takes.
@@ -30,22 +30,41 @@ pub(super) struct Lease {
     ends: Instant,
 }
 
-impl Lease {
-    /// Waits for the turn.
-    pub(super) fn acquire(
-        client: Client,
-        run: &Guarded<'_>,
-        id: String,
-    ) -> impl FnOnce() -> anyhow::Result<Self> + Send + use<> {
+/// A turn that was requested.
+pub(super) struct Request {
+    exchange: Exchange,
+    client: Client,
+    name: String,
+    id: String,
+    asked: Instant,
+    limit: Duration,
+}
+
+impl Request {
+    /// Sends the request.
+    pub(super) fn send(client: &Client, run: &Guarded<'_>) -> anyhow::Result<Self> {
+        let id = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
         let (name, limit) = (run.name.to_owned(), run.limit);
         let ms = |duration: Duration| micros(duration).div_ceil(1000);
         let body = json!({ "name": name, "turn": id, "wait_ms": ms(run.wait), "limit_ms": ms(limit) });
-        move || {
-            let asked = since_boot();
-            let answer = client.post("/v1/turns", &body)?;
-            answer["fence"].as_u64().context("the agent gave no fence; check --agent")?;
-            Ok(Self { client, name, id, asked, answer, limit, ends: since_boot() + limit })
-        }
+        let asked = since_boot();
+        let exchange = Exchange::begin(client, "/v1/turns", &body)?;
+        Ok(Self { exchange, client: client.clone(), name, id, asked, limit })
+    }
+
+    /// The id of the turn.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+impl Lease {
+    /// Waits for the turn.
+    pub(super) async fn acquire(request: Request) -> anyhow::Result<Self> {
+        let Request { exchange, client, name, id, asked, limit } = request;
+        let answer = exchange.answer().await?;
+        answer["fence"].as_u64().context("the agent gave no fence; check --agent")?;
+        Ok(Self { client, name, id, asked, answer, limit, ends: since_boot() + limit })
     }
 
     fn lease(&self) -> Duration {

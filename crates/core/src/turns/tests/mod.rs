@@ -3,6 +3,7 @@
 mod bars;
 mod clauses;
 mod contract;
+mod founding;
 mod histories;
 mod keeping;
 mod model;

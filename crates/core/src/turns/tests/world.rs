@@ -416,6 +416,11 @@ impl World {
         self.probed.take().unwrap_or_default()
     }
 
+    /// Lets a datagram arrive at once, as if a node had sent it long ago.
+    pub(super) fn deliver(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
+        self.push(self.now, to, What::Datagram { from: addr(from), bytes });
+    }
+
     /// Pauses the machine of a node and stops its clock.
     pub(super) fn stall_with_clock(&mut self, node: usize, by: u64) {
         self.stall(node, by);
