@@ -80,16 +80,17 @@ impl Env {
         self.is_expiry_stale = true;
     }
 
-    /// Sets [`Timer::Expire`] for the earliest deadline of all parts; most inputs leave it as it is.
+    /// Sets [`Timer::Expire`] for the earliest deadline of all parts. A deadline that is gone leaves the timer as it is:
+    /// it is then early, and is set anew when it is due.
     pub(super) fn set_expiry(&mut self, deadline: Option<Instant>, now: Now) {
-        let at = deadline.filter(|_| !self.is_stopping).map(|at| not_at_once(at, now));
-        if at == self.expire_at && at.is_some() {
-            return;
-        }
-        self.expire_at = at;
-        match at {
-            Some(at) => self.timers.set(Timer::Expire, at),
-            None => drop(self.timers.cancel(Timer::Expire)),
+        if self.is_stopping {
+            self.expire_at = None;
+            self.timers.cancel(Timer::Expire);
+        } else if let Some(at) = deadline.map(|at| not_at_once(at, now))
+            && self.expire_at.is_none_or(|set| at < set)
+        {
+            self.expire_at = Some(at);
+            self.timers.set(Timer::Expire, at);
         }
     }
 
@@ -160,6 +161,18 @@ impl Low<'_, '_> {
     pub(super) fn note_contact(&mut self, nid: Nid, change: impl FnOnce(&mut BookEntry)) {
         if self.book.sight(nid, self.now.wall.as_seconds(), change) {
             self.store_book_later();
+        }
+    }
+
+    /// Notes in the address book that a letter or a receipt came from a node.
+    pub(super) fn note_letters(&mut self, nid: Nid, mailbox: Option<u64>) {
+        let known = self.book.get(nid).and_then(|entry| entry.mailbox);
+        let is_known = mailbox.is_none() || mailbox == known;
+        if !is_known || !self.book.is_current(nid, self.now.wall.as_seconds()) {
+            self.note_contact(nid, |entry| {
+                entry.knows_letters = true;
+                entry.mailbox = mailbox.or(entry.mailbox);
+            });
         }
     }
 

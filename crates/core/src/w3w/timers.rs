@@ -29,8 +29,10 @@ pub(super) enum Timer {
     Deferred,
     /// A message without receipt is retransmitted.
     Retransmit,
-    /// A verdict is overdue, verdicts are to be written, or a foreign peer has kept a message long enough.
+    /// A verdict is overdue, or a foreign peer has kept a message long enough.
     Custody,
+    /// The collected verdicts are written.
+    Verdicts,
     /// Messages that peers refused are tried again.
     Retry,
     /// Letters without a receipt are sent again.
@@ -59,6 +61,7 @@ impl Timer {
             Self::Deferred => "mesh.deferred",
             Self::Retransmit => "mesh.retransmit",
             Self::Custody => "mesh.custody",
+            Self::Verdicts => "mesh.verdicts",
             Self::Retry => "mesh.retry",
             Self::Resend => "mesh.resend",
             Self::Receipts => "mesh.receipts",

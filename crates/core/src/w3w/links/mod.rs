@@ -82,26 +82,27 @@ impl Links {
     }
 
     /// Handles bytes that the kernel took. Returns the entries whose frames it has taken completely.
-    pub(super) fn on_sent(
-        &mut self,
-        env: &mut Env,
-        now: Now,
-        stream: StreamId,
-        bytes: usize,
-    ) -> Vec<EntryId> {
+    pub(super) fn on_sent(&mut self, now: Now, stream: StreamId, bytes: usize) -> Vec<EntryId> {
         let Some(link) = self.links.get_mut(&stream) else { return Vec::new() };
-        let done = link.writes_mut().sent(bytes);
-        if link.writes().is_writing() {
-            env.timers.set(Timer::Stalled(stream), now.mono + STALL);
-        } else {
-            env.timers.cancel(Timer::Stalled(stream));
-        }
-        done
+        link.on_sent(bytes, now.mono + STALL)
     }
 
     /// Starts the stall timer: bytes were written to an idle connection, and the kernel must take them in time.
-    pub(super) fn watch_stall(env: &mut Env, now: Now, stream: StreamId) {
-        env.timers.set(Timer::Stalled(stream), now.mono + STALL);
+    pub(super) fn watch_stall(&mut self, env: &mut Env, now: Now, stream: StreamId) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.watch_stall(now.mono + STALL);
+            env.timers.set_earlier(Timer::Stalled(stream), now.mono + STALL);
+        }
+    }
+
+    /// Whether the peer has read nothing for too long. The timer is not moved with every write, so it may be early: then
+    /// it is set anew.
+    pub(super) fn is_stalled(&self, env: &mut Env, now: Now, stream: StreamId) -> bool {
+        let Some(at) = self.get(stream).and_then(Link::stalled_at) else { return false };
+        if at > now.mono {
+            env.timers.set(Timer::Stalled(stream), at);
+        }
+        at <= now.mono
     }
 
     /// Reuses the buffer of a finished message.
@@ -140,6 +141,12 @@ impl Links {
 
     pub(super) fn len(&self) -> usize {
         self.links.len()
+    }
+
+    /// The bytes of the buffers that are kept for new messages.
+    #[cfg(test)]
+    pub(super) fn pooled_bytes(&self) -> usize {
+        self.pool.bytes()
     }
 
     #[cfg(test)]

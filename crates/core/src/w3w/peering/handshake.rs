@@ -378,8 +378,14 @@ impl Peering {
         self.del_route(cx, stream, Leave::Broken);
     }
 
-    /// MA-48: handles a peer whose kernel has taken nothing for too long.
-    pub(in crate::w3w) fn stalled(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
+    /// MA-48: handles a peer whose kernel has taken nothing for too long, if the timer is not early.
+    pub(in crate::w3w) fn stall_due(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
+        if cx.low.links.is_stalled(cx.low.env, cx.low.now, stream) {
+            self.stalled(cx, stream);
+        }
+    }
+
+    fn stalled(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         cx.low.env.counters.peers_stalled += 1;
         cx.low.out.abort(stream);
         self.del_route(cx, stream, Leave::Stalled);
