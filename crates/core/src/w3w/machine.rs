@@ -15,7 +15,7 @@ use super::counters::Counters;
 use super::custody::{Custody, Due, pong};
 use super::delivery::Delivery;
 use super::disk::{Disk, Pending, PendingWrite, delete_blocks};
-use super::env::{Cx, Env, Lower, MemoryUse, not_at_once};
+use super::env::{Cx, Env, LazyTimers, Lower, MemoryUse, not_at_once};
 use super::files::Files;
 use super::form::{Custody as CustodyFrame, Form, is_custody, read_form};
 use super::forward::Forward;
@@ -113,7 +113,7 @@ impl Mesh {
             is_stopping: false,
             is_expiry_stale: false,
             is_custody_stale: false,
-            expire_at: None,
+            lazy: LazyTimers::default(),
             config: config.clone(),
         };
         let lower = Lower {
@@ -195,7 +195,7 @@ impl Mesh {
             Timer::Announce => peering.announce(cx),
             Timer::Maintain => peering.maintain(cx),
             Timer::Handshake(stream) => peering.handshake_over(cx, stream),
-            Timer::Stalled(stream) => peering.stall_due(cx, stream),
+            Timer::Stalls => peering.stalls_due(cx),
             Timer::Silent(stream) => peering.silent(cx, stream),
             Timer::Redial => peering.redial_due(cx),
             Timer::Expire => self.expire(now, out),
@@ -386,7 +386,6 @@ impl Mesh {
 
     /// Forgets everything that has expired.
     fn expire(&mut self, now: Now, out: Out<'_, '_>) {
-        self.lower.env.expire_at = None;
         let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
         cx.forward.expire_seen(now.mono);
         peering.expire(now.mono);
@@ -416,8 +415,8 @@ impl Mesh {
         let env = &mut self.lower.env;
         if core::mem::take(&mut env.is_custody_stale) {
             let (due_at, flush_at) = (self.lower.custody.next_deadline(), self.lower.custody.flush_at());
-            due_at.inspect(|at| env.timers.set_earlier(Timer::Custody, not_at_once(*at, now)));
-            flush_at.inspect(|at| env.timers.set_earlier(Timer::Verdicts, *at));
+            env.lazy.custody.set(&mut env.timers, Timer::Custody, due_at.map(|at| not_at_once(at, now)));
+            env.lazy.verdicts.set(&mut env.timers, Timer::Verdicts, flush_at);
         }
         if !core::mem::take(&mut env.is_expiry_stale) {
             return;
@@ -566,6 +565,7 @@ impl Machine for Mesh {
     #[inline(never)]
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
         while let Some(timer) = self.lower.env.timers.pop_due(now.mono) {
+            self.lower.env.lazy.on_due(timer);
             self.on_timer(now, timer, out);
         }
         self.after_input(now);

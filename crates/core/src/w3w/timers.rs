@@ -11,8 +11,8 @@ pub(super) enum Timer {
     Maintain,
     /// A handshake or a close took too long.
     Handshake(StreamId),
-    /// A peer has not read for too long (MA-48).
-    Stalled(StreamId),
+    /// A peer may not have read for too long (MA-48).
+    Stalls,
     /// The unblocked peer has sent nothing for too long.
     Silent(StreamId),
     /// Broken connections are dialled once more (MA-30).
@@ -51,7 +51,7 @@ impl Timer {
             Self::Announce => "mesh.announce",
             Self::Maintain => "mesh.maintain",
             Self::Handshake(_) => "mesh.handshake",
-            Self::Stalled(_) => "mesh.stalled",
+            Self::Stalls => "mesh.stalls",
             Self::Silent(_) => "mesh.silent",
             Self::Redial => "mesh.redial",
             Self::Expire => "mesh.expire",

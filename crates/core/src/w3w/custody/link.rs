@@ -32,7 +32,8 @@ pub(super) struct LinkCustody {
     given: BTreeMap<EntryId, Given>,
     given_bytes: usize,
     by_seen: BTreeMap<SeenKey, EntryId>,
-    /// Entries whose frames are written, by the time at which they were given.
+    /// Entries whose frames are written, by the time at which they were given. Each entry has that time, so `Timers` would
+    /// keep it twice.
     written: BTreeSet<(Instant, EntryId)>,
     kernel: Kernel,
     verdicts: Vec<(SeenKey, Verdict)>,

@@ -4,12 +4,12 @@ use core::time::Duration;
 
 use super::Delivery;
 use crate::tag::RequestId;
-use crate::w3w::{BookEntry, Reply};
 use crate::w3w::env::Cx;
 use crate::w3w::form::{Form, Letter};
 use crate::w3w::mailboxes::Listing;
 use crate::w3w::message::{Message, SeenKey};
 use crate::w3w::nid::{Key, Nid};
+use crate::w3w::{BookEntry, Reply};
 
 /// The send options of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

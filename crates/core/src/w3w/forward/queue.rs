@@ -157,6 +157,7 @@ pub(super) struct Queue {
     /// Letters in transit: sender, recipient, epoch, number.
     letters: BTreeMap<(Nid, Nid, u64, u64), EntryId>,
     quotas: Quotas,
+    /// Entries by the end of their lifetime. Each entry has its own, so `Timers` would keep it twice.
     order: BTreeSet<(Instant, EntryId)>,
     next: EntryId,
     bytes: usize,

@@ -106,7 +106,7 @@ impl Forward {
             Role::Up { nid, .. } | Role::Leaving { nid } => Some(nid),
             _ => None,
         };
-        for id in low.links.on_sent(low.now, stream, bytes) {
+        for id in low.links.on_sent(low.env, low.now, stream, bytes) {
             if low.custody.is_given(stream, id) && !low.env.config.trusts_kernel() {
                 self.on_given(low, stream, id);
             } else {

@@ -56,7 +56,6 @@ impl Links {
     /// Removes a connection and its timers.
     pub(super) fn close(&mut self, env: &mut Env, stream: StreamId) -> Option<Link> {
         env.timers.cancel(Timer::Handshake(stream));
-        env.timers.cancel(Timer::Stalled(stream));
         self.block(env, stream);
         self.remove(&mut env.memory, stream)
     }
@@ -82,27 +81,39 @@ impl Links {
     }
 
     /// Handles bytes that the kernel took. Returns the entries whose frames it has taken completely.
-    pub(super) fn on_sent(&mut self, now: Now, stream: StreamId, bytes: usize) -> Vec<EntryId> {
+    pub(super) fn on_sent(
+        &mut self,
+        env: &mut Env,
+        now: Now,
+        stream: StreamId,
+        bytes: usize,
+    ) -> Vec<EntryId> {
         let Some(link) = self.links.get_mut(&stream) else { return Vec::new() };
-        link.on_sent(bytes, now.mono + STALL)
+        let done = link.on_sent(bytes, now.mono + STALL);
+        let stalled_at = link.stalled_at();
+        env.lazy.stalls.set(&mut env.timers, Timer::Stalls, stalled_at);
+        done
     }
 
     /// Starts the stall timer: bytes were written to an idle connection, and the kernel must take them in time.
     pub(super) fn watch_stall(&mut self, env: &mut Env, now: Now, stream: StreamId) {
         if let Some(link) = self.links.get_mut(&stream) {
             link.watch_stall(now.mono + STALL);
-            env.timers.set_earlier(Timer::Stalled(stream), now.mono + STALL);
+            env.lazy.stalls.set(&mut env.timers, Timer::Stalls, Some(now.mono + STALL));
         }
     }
 
-    /// Whether the peer has read nothing for too long. The timer is not moved with every write, so it may be early: then
-    /// it is set anew.
-    pub(super) fn is_stalled(&self, env: &mut Env, now: Now, stream: StreamId) -> bool {
-        let Some(at) = self.get(stream).and_then(Link::stalled_at) else { return false };
-        if at > now.mono {
-            env.timers.set(Timer::Stalled(stream), at);
-        }
-        at <= now.mono
+    /// The connections whose peers have read nothing for too long. Sets the timer for the others.
+    pub(super) fn take_stalled(&self, env: &mut Env, now: Now) -> Vec<StreamId> {
+        let at = |link: &Link| link.stalled_at();
+        let stalled: Vec<StreamId> = self
+            .iter()
+            .filter(|(_, link)| at(link).is_some_and(|at| at <= now.mono))
+            .map(|(stream, _)| stream)
+            .collect();
+        let next = self.links.values().filter_map(at).filter(|at| *at > now.mono).min();
+        env.lazy.stalls.set(&mut env.timers, Timer::Stalls, next);
+        stalled
     }
 
     /// Reuses the buffer of a finished message.

@@ -378,9 +378,9 @@ impl Peering {
         self.del_route(cx, stream, Leave::Broken);
     }
 
-    /// MA-48: handles a peer whose kernel has taken nothing for too long, if the timer is not early.
-    pub(in crate::w3w) fn stall_due(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
-        if cx.low.links.is_stalled(cx.low.env, cx.low.now, stream) {
+    /// MA-48: handles peers whose kernels have taken nothing for too long.
+    pub(in crate::w3w) fn stalls_due(&mut self, cx: &mut Cx<'_, '_>) {
+        for stream in cx.low.links.take_stalled(cx.low.env, cx.low.now) {
             self.stalled(cx, stream);
         }
     }
@@ -418,7 +418,7 @@ impl Peering {
 
     /// Closes all connections.
     pub(in crate::w3w) fn stop(&mut self, cx: &mut Cx<'_, '_>) {
-        cx.low.env.timers.clear();
+        cx.low.env.clear_timers();
         self.dialer.redials.clear();
         for stream in cx.low.links.streams() {
             if cx.low.links.get(stream).is_some_and(|link| link.nid().is_some()) {
