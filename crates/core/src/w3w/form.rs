@@ -388,7 +388,7 @@ fn put_receipts(data: &mut Vec<u8>, receipts: &Receipts) {
 
 impl Form<'_> {
     /// Room for the form behind its first bytes; more than it takes, or all but the lists of it.
-    /// No form of few fields is longer than this.
+    /// The capacity for its DATA. A form with ranges or a manifest may grow beyond it.
     pub(super) fn bytes_max(&self) -> usize {
         let more = match self {
             Self::Plain(bytes) | Self::Ask { payload: bytes, .. } | Self::Block { bytes, .. } => bytes.len(),
