@@ -39,7 +39,7 @@ impl Relay {
         let file = directory.path().join("mesh.redb");
         let (bound, at) = std::sync::mpsc::channel();
         let (end, ended) = oneshot::channel();
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name("relay".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let config =
@@ -51,7 +51,7 @@ impl Relay {
                 node.stop().await;
                 Ok(())
             })
-        });
+        })?;
         let at = at.recv().context("the node did not start")?;
         Ok(Self { at, end: Some(end), thread: Some(thread), _directory: directory })
     }

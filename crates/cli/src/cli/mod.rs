@@ -155,7 +155,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let told =
         |line: &&str| !line.trim().is_empty() && !line.starts_with("Usage:") && !line.starts_with("For more");
     let lines: Vec<&str> = text.lines().filter(told).map(str::trim).collect();
-    let line = lines.join("; ").replacen("error: ", "", 1);
+    // A line that ends with a colon introduces the next one.
+    let line = lines.join("; ").replace(":; ", ": ").replacen("error: ", "", 1);
     Output::new(false).error(&anyhow::anyhow!("{line}; see --help"));
     ExitCode::from(2)
 }

@@ -1,7 +1,8 @@
 //! A small network in memory for tests of any machine: a few nodes, latency, loss, cuts, pauses, crashes and disks.
 //!
 //! The simulator has more faults and the checkers. This network is for tests that read like a transcript: start, command,
-//! run for a while, look at the nodes.
+//! run for a while, look at the nodes. `w3w` keeps its own group: its tests need readers that stall, full disks, random delays and
+//! silent kills, which no other machine's tests need.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

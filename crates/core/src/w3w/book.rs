@@ -160,6 +160,12 @@ impl Book {
         self.entries.get(&nid).is_some_and(|entry| entry.knows_letters)
     }
 
+    /// Whether a letter from this node is no news: it knows letters, and was seen lately.
+    pub(super) fn is_current(&self, nid: Nid, seconds: u64) -> bool {
+        let is_late = |entry: &BookEntry| seconds.saturating_sub(entry.last_seen) >= REFRESH_SECONDS;
+        self.entries.get(&nid).is_some_and(|entry| entry.knows_letters && !is_late(entry))
+    }
+
     pub(super) fn get(&self, nid: Nid) -> Option<&BookEntry> {
         self.entries.get(&nid)
     }

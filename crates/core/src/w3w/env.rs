@@ -41,10 +41,47 @@ pub(super) struct Env {
     pub(super) is_stopping: bool,
     /// Whether a deadline of a part changed; the machine then sets [`Timer::Expire`] after the call.
     pub(super) is_expiry_stale: bool,
-    /// When [`Timer::Expire`] is due, if it is set.
-    pub(super) expire_at: Option<Instant>,
+    pub(super) lazy: LazyTimers,
     /// Whether a deadline of custody changed; the machine then sets [`Timer::Custody`] after the call.
     pub(super) is_custody_stale: bool,
+}
+
+/// The timers that many inputs would move. They may be early, and are then set anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LazyTimers {
+    pub(super) expire: LazyTimer,
+    pub(super) custody: LazyTimer,
+    pub(super) verdicts: LazyTimer,
+    pub(super) stalls: LazyTimer,
+}
+
+impl LazyTimers {
+    /// Notes that a timer has fired.
+    pub(super) fn on_due(&mut self, timer: Timer) {
+        match timer {
+            Timer::Expire => self.expire = LazyTimer::default(),
+            Timer::Custody => self.custody = LazyTimer::default(),
+            Timer::Verdicts => self.verdicts = LazyTimer::default(),
+            Timer::Stalls => self.stalls = LazyTimer::default(),
+            _ => {}
+        }
+    }
+}
+
+/// When such a timer is due, if it is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LazyTimer(Option<Instant>);
+
+impl LazyTimer {
+    /// Sets the timer unless it is due no later.
+    pub(super) fn set(&mut self, timers: &mut Timers<Timer>, timer: Timer, at: Option<Instant>) {
+        if let Some(at) = at
+            && self.0.is_none_or(|set| at < set)
+        {
+            self.0 = Some(at);
+            timers.set(timer, at);
+        }
+    }
 }
 
 /// Bytes of messages in memory.
@@ -80,17 +117,17 @@ impl Env {
         self.is_expiry_stale = true;
     }
 
-    /// Sets [`Timer::Expire`] for the earliest deadline of all parts; most inputs leave it as it is.
+    /// Sets [`Timer::Expire`] for the earliest deadline of all parts. A deadline that is gone leaves the timer as it is:
+    /// it is then early, and is set anew when it is due.
     pub(super) fn set_expiry(&mut self, deadline: Option<Instant>, now: Now) {
         let at = deadline.filter(|_| !self.is_stopping).map(|at| not_at_once(at, now));
-        if at == self.expire_at && at.is_some() {
-            return;
-        }
-        self.expire_at = at;
-        match at {
-            Some(at) => self.timers.set(Timer::Expire, at),
-            None => drop(self.timers.cancel(Timer::Expire)),
-        }
+        self.lazy.expire.set(&mut self.timers, Timer::Expire, at);
+    }
+
+    /// Removes all timers.
+    pub(super) fn clear_timers(&mut self) {
+        self.timers.clear();
+        self.lazy = LazyTimers::default();
     }
 
     /// Notes that a deadline of custody changed.
@@ -160,6 +197,18 @@ impl Low<'_, '_> {
     pub(super) fn note_contact(&mut self, nid: Nid, change: impl FnOnce(&mut BookEntry)) {
         if self.book.sight(nid, self.now.wall.as_seconds(), change) {
             self.store_book_later();
+        }
+    }
+
+    /// Notes in the address book that a letter or a receipt came from a node.
+    pub(super) fn note_letters(&mut self, nid: Nid, mailbox: Option<u64>) {
+        let known = self.book.get(nid).and_then(|entry| entry.mailbox);
+        let is_known = mailbox.is_none() || mailbox == known;
+        if !is_known || !self.book.is_current(nid, self.now.wall.as_seconds()) {
+            self.note_contact(nid, |entry| {
+                entry.knows_letters = true;
+                entry.mailbox = mailbox.or(entry.mailbox);
+            });
         }
     }
 

@@ -277,10 +277,20 @@ pub fn read_form(data: &[u8]) -> Form<'_> {
 /// Encodes a form as DATA.
 #[must_use]
 pub fn write_form(form: &Form<'_>) -> Vec<u8> {
-    let mut data = Vec::with_capacity(FORM_MAGIC.len() + form.bytes_max());
+    let mut data = Vec::with_capacity(form.bytes_max());
+    put_form(&mut data, form);
+    data
+}
+
+/// Appends a form as DATA.
+pub(super) fn put_form(data: &mut Vec<u8>, form: &Form<'_>) {
+    if let Form::Plain(payload) = form
+        && !payload.starts_with(FORM_MAGIC)
+    {
+        return data.extend_from_slice(payload);
+    }
     data.extend_from_slice(FORM_MAGIC);
     match form {
-        Form::Plain(payload) if !payload.starts_with(FORM_MAGIC) => return payload.to_vec(),
         Form::Plain(payload) => {
             data.push(0);
             data.extend_from_slice(payload);
@@ -309,7 +319,7 @@ pub fn write_form(form: &Form<'_>) -> Vec<u8> {
         }
         Form::Progress(progress) => {
             data.push(5);
-            put_progress(&mut data, progress);
+            put_progress(data, progress);
         }
         Form::ProgressRequest { file, round } => {
             data.push(6);
@@ -326,22 +336,21 @@ pub fn write_form(form: &Form<'_>) -> Vec<u8> {
         Form::Letter(letter) => {
             data.push(8);
             let Letter { epoch, number, least, attempt, lifetime, payload } = letter;
-            put_numbers(&mut data, [*epoch, *number, *least]);
+            put_numbers(data, [*epoch, *number, *least]);
             data.extend_from_slice(&attempt.to_be_bytes());
             data.extend_from_slice(&lifetime.to_be_bytes());
             data.extend_from_slice(payload);
         }
         Form::Receipts(receipts) => {
             data.push(9);
-            put_receipts(&mut data, receipts);
+            put_receipts(data, receipts);
         }
         Form::Refusal { nonce, epoch, number, reason } => {
             data.push(10);
-            put_numbers(&mut data, [*nonce, *epoch, *number]);
+            put_numbers(data, [*nonce, *epoch, *number]);
             data.push(*reason as u8);
         }
     }
-    data
 }
 
 /// Whether a message of this DATA needs custody: the transfer of a file repairs itself (CU-14).
@@ -379,7 +388,8 @@ fn put_receipts(data: &mut Vec<u8>, receipts: &Receipts) {
 
 impl Form<'_> {
     /// Room for the form behind its first bytes; more than it takes, or all but the lists of it.
-    fn bytes_max(&self) -> usize {
+    /// The capacity for its DATA. A form with ranges or a manifest may grow beyond it.
+    pub(super) fn bytes_max(&self) -> usize {
         let more = match self {
             Self::Plain(bytes) | Self::Ask { payload: bytes, .. } | Self::Block { bytes, .. } => bytes.len(),
             Self::Letter(letter) => letter.payload.len(),

@@ -15,7 +15,7 @@ use super::counters::Counters;
 use super::custody::{Custody, Due, pong};
 use super::delivery::Delivery;
 use super::disk::{Disk, Pending, PendingWrite, delete_blocks};
-use super::env::{Cx, Env, Lower, MemoryUse, not_at_once};
+use super::env::{Cx, Env, LazyTimers, Lower, MemoryUse, not_at_once};
 use super::files::Files;
 use super::form::{Custody as CustodyFrame, Form, is_custody, read_form};
 use super::forward::Forward;
@@ -113,7 +113,7 @@ impl Mesh {
             is_stopping: false,
             is_expiry_stale: false,
             is_custody_stale: false,
-            expire_at: None,
+            lazy: LazyTimers::default(),
             config: config.clone(),
         };
         let lower = Lower {
@@ -195,7 +195,7 @@ impl Mesh {
             Timer::Announce => peering.announce(cx),
             Timer::Maintain => peering.maintain(cx),
             Timer::Handshake(stream) => peering.handshake_over(cx, stream),
-            Timer::Stalled(stream) => peering.stalled(cx, stream),
+            Timer::Stalls => peering.stalls_due(cx),
             Timer::Silent(stream) => peering.silent(cx, stream),
             Timer::Redial => peering.redial_due(cx),
             Timer::Expire => self.expire(now, out),
@@ -210,6 +210,7 @@ impl Mesh {
             Timer::Deferred => delivery.retry_deferred(cx),
             Timer::Retransmit => cx.forward.retransmit_due(&mut cx.low),
             Timer::Custody => self.custody_due(now, out),
+            Timer::Verdicts => cx.forward.write_verdicts(&mut cx.low),
             Timer::Retry => cx.forward.retry_due(&mut cx.low),
             Timer::Resend => cx.forward.resend_due(&mut cx.low),
             Timer::Receipts => delivery.send_receipts(cx),
@@ -218,13 +219,9 @@ impl Mesh {
         }
     }
 
-    /// Writes verdicts, pings silent peers, and releases messages that foreign peers have had long enough.
+    /// Pings silent peers, and releases messages that foreign peers have had long enough.
     fn custody_due(&mut self, now: Now, out: Out<'_, '_>) {
         let Parts { cx, peering, .. } = &mut self.parts(now, out);
-        for (stream, nid, data) in cx.low.custody.take_verdicts(now.mono) {
-            let frame = message_frame(cx.low.env.own, nid, &data);
-            cx.forward.write_control(&mut cx.low, stream, frame);
-        }
         for due in cx.low.custody.due(now.mono) {
             match due {
                 Due::Ping(stream) => ping(cx, stream),
@@ -389,7 +386,6 @@ impl Mesh {
 
     /// Forgets everything that has expired.
     fn expire(&mut self, now: Now, out: Out<'_, '_>) {
-        self.lower.env.expire_at = None;
         let Parts { cx, delivery, peering, files } = &mut self.parts(now, out);
         cx.forward.expire_seen(now.mono);
         peering.expire(now.mono);
@@ -418,9 +414,9 @@ impl Mesh {
     fn after_input(&mut self, now: Now) {
         let env = &mut self.lower.env;
         if core::mem::take(&mut env.is_custody_stale) {
-            let due_at = self.lower.custody.next_deadline().map(|at| not_at_once(at, now));
-            let at = due_at.into_iter().chain(self.lower.custody.flush_at()).min();
-            at.inspect(|at| env.timers.set_earlier(Timer::Custody, *at));
+            let (due_at, flush_at) = (self.lower.custody.next_deadline(), self.lower.custody.flush_at());
+            env.lazy.custody.set(&mut env.timers, Timer::Custody, due_at.map(|at| not_at_once(at, now)));
+            env.lazy.verdicts.set(&mut env.timers, Timer::Verdicts, flush_at);
         }
         if !core::mem::take(&mut env.is_expiry_stale) {
             return;
@@ -521,6 +517,8 @@ impl Machine for Mesh {
         result
     }
 
+    // Functions of their own in every build: `.ci/instructions` counts inside of them.
+    #[inline(never)]
     fn handle_stream(
         &mut self,
         now: Now,
@@ -545,13 +543,13 @@ impl Machine for Mesh {
         result
     }
 
-    // A function of its own in every build: `.ci/instructions` counts inside of it.
     #[inline(never)]
     fn handle_stored(&mut self, now: Now, reply: StoreReply<'_>, out: Out<'_, '_>) {
         self.on_stored(now, reply, out);
         self.after_input(now);
     }
 
+    #[inline(never)]
     fn handle_command(&mut self, now: Now, request: RequestId, command: Command, out: Out<'_, '_>) {
         if self.lower.env.is_stopping {
             out.reply(request, Reply::Stopping);
@@ -564,8 +562,10 @@ impl Machine for Mesh {
         }
     }
 
+    #[inline(never)]
     fn handle_timeout(&mut self, now: Now, out: Out<'_, '_>) {
         while let Some(timer) = self.lower.env.timers.pop_due(now.mono) {
+            self.lower.env.lazy.on_due(timer);
             self.on_timer(now, timer, out);
         }
         self.after_input(now);

@@ -7,6 +7,7 @@ use super::disk::{Disk, Pending};
 use super::machine::{Mesh, OUTBOX};
 use super::nid::{Key, Nid};
 use super::records::{Received, Sent, SentState};
+use crate::common::Timers;
 use crate::outbox::Outbox;
 use crate::time::{Instant, Now};
 
@@ -32,8 +33,7 @@ pub(super) struct Mailboxes {
     /// Messages of this node that requested a receipt.
     asked: BTreeSet<(Nid, Key, u64)>,
     /// Those whose receipt has not come, with its deadline.
-    awaited: BTreeSet<(Instant, u64)>,
-    awaited_until: BTreeMap<u64, Instant>,
+    awaited: Timers<u64>,
     /// Those whose receipt is being written: their state does not change meanwhile.
     confirming: BTreeSet<u64>,
     /// Lines of the outbox with a final state.
@@ -50,8 +50,7 @@ impl Mailboxes {
             outbox: BTreeMap::new(),
             files: BTreeSet::new(),
             asked: BTreeSet::new(),
-            awaited: BTreeSet::new(),
-            awaited_until: BTreeMap::new(),
+            awaited: Timers::default(),
             confirming: BTreeSet::new(),
             closed: BTreeSet::new(),
             lines_max,
@@ -87,8 +86,7 @@ impl Mailboxes {
         self.note_closed(&line);
         let is_open = matches!(line.state, SentState::Waiting | SentState::Given);
         if line.wants_receipt && is_open {
-            self.awaited.insert((until, line.number));
-            self.awaited_until.insert(line.number, until);
+            self.awaited.set(line.number, until);
         }
         if line.wants_receipt {
             self.asked.insert((line.to, line.key, line.number));
@@ -105,7 +103,7 @@ impl Mailboxes {
     }
 
     pub(super) fn remove_out(&mut self, number: u64) -> Option<Sent> {
-        self.expect_no_more(number);
+        self.awaited.cancel(number);
         self.confirming.remove(&number);
         let line = self.outbox.remove(&number)?;
         self.closed.remove(&number);
@@ -124,7 +122,7 @@ impl Mailboxes {
         line.state = state;
         let line = *line;
         if !matches!(state, SentState::Waiting | SentState::UnderWay | SentState::Given) {
-            self.expect_no_more(number);
+            self.awaited.cancel(number);
         }
         self.note_closed(&line);
         Some(line)
@@ -305,21 +303,16 @@ impl Mailboxes {
 
     /// Whether a receipt of this message can still come.
     pub(super) fn is_awaited(&self, number: u64) -> bool {
-        self.awaited_until.contains_key(&number)
+        self.awaited.get(number).is_some()
     }
 
     /// Takes a message whose receipt did not come in time.
     pub(super) fn take_overdue(&mut self, now: Instant) -> Option<u64> {
-        let &(until, number) = self.awaited.first()?;
-        if until > now {
-            return None;
-        }
-        self.expect_no_more(number);
-        Some(number)
+        self.awaited.pop_due(now)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.awaited.first().map(|(until, _)| *until)
+        self.awaited.next().map(|(until, _)| until)
     }
 
     pub(super) fn inbox(&self, from: u64, lines_max: usize) -> Vec<Received> {
@@ -353,13 +346,6 @@ impl Mailboxes {
             self.closed.remove(&line.number);
         } else {
             self.closed.insert(line.number);
-        }
-    }
-
-    /// Ends the wait for a receipt.
-    fn expect_no_more(&mut self, number: u64) {
-        if let Some(until) = self.awaited_until.remove(&number) {
-            self.awaited.remove(&(until, number));
         }
     }
 }

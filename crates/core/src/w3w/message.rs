@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use bytes::Bytes;
 
+use super::form::Form;
 use super::nid::{Key, Nid};
 use super::wire::{HEADER_BYTES, LENGTH_BYTES};
 use crate::id::hash;
@@ -54,6 +55,11 @@ impl Message {
     #[must_use]
     pub fn new(sender: Nid, recipient: Nid, data: &[u8]) -> Self {
         Self { sender, recipient, frame: super::wire::message_frame(sender, recipient, data).into() }
+    }
+
+    /// A message of this node whose DATA is a form.
+    pub(super) fn of_form(sender: Nid, recipient: Nid, form: &Form<'_>) -> Self {
+        Self { sender, recipient, frame: super::wire::form_frame(sender, recipient, form).into() }
     }
 
     /// Its claimed sender (MA-52).

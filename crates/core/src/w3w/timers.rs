@@ -11,8 +11,8 @@ pub(super) enum Timer {
     Maintain,
     /// A handshake or a close took too long.
     Handshake(StreamId),
-    /// A peer has not read for too long (MA-48).
-    Stalled(StreamId),
+    /// A peer may not have read for too long (MA-48).
+    Stalls,
     /// The unblocked peer has sent nothing for too long.
     Silent(StreamId),
     /// Broken connections are dialled once more (MA-30).
@@ -29,8 +29,10 @@ pub(super) enum Timer {
     Deferred,
     /// A message without receipt is retransmitted.
     Retransmit,
-    /// A verdict is overdue, verdicts are to be written, or a foreign peer has kept a message long enough.
+    /// A verdict is overdue, or a foreign peer has kept a message long enough.
     Custody,
+    /// The collected verdicts are written.
+    Verdicts,
     /// Messages that peers refused are tried again.
     Retry,
     /// Letters without a receipt are sent again.
@@ -49,7 +51,7 @@ impl Timer {
             Self::Announce => "mesh.announce",
             Self::Maintain => "mesh.maintain",
             Self::Handshake(_) => "mesh.handshake",
-            Self::Stalled(_) => "mesh.stalled",
+            Self::Stalls => "mesh.stalls",
             Self::Silent(_) => "mesh.silent",
             Self::Redial => "mesh.redial",
             Self::Expire => "mesh.expire",
@@ -59,6 +61,7 @@ impl Timer {
             Self::Deferred => "mesh.deferred",
             Self::Retransmit => "mesh.retransmit",
             Self::Custody => "mesh.custody",
+            Self::Verdicts => "mesh.verdicts",
             Self::Retry => "mesh.retry",
             Self::Resend => "mesh.resend",
             Self::Receipts => "mesh.receipts",

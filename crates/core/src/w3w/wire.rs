@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use bytes::Bytes;
 
+use super::form::{Form, put_form};
 use super::message::{Here, Message};
 use super::nid::{NID_HEX_BYTES, Nid};
 use crate::wire::{DecodeError, Writer};
@@ -95,12 +96,23 @@ pub fn here_frame(here: &Here) -> Vec<u8> {
 
 /// The frame of a MESSAGE.
 pub(super) fn message_frame(sender: Nid, recipient: Nid, data: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(LENGTH_BYTES + HEADER_BYTES + data.len());
-    frame.extend_from_slice(&((HEADER_BYTES + data.len()) as u32).to_be_bytes());
+    frame_with(sender, recipient, data.len(), |frame| frame.extend_from_slice(data))
+}
+
+/// The frame of a MESSAGE whose DATA is a form. It is written once.
+pub(super) fn form_frame(sender: Nid, recipient: Nid, form: &Form<'_>) -> Vec<u8> {
+    frame_with(sender, recipient, form.bytes_max(), |frame| put_form(frame, form))
+}
+
+fn frame_with(sender: Nid, recipient: Nid, bytes_max: usize, put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(LENGTH_BYTES + HEADER_BYTES + bytes_max);
+    frame.extend_from_slice(&[0; LENGTH_BYTES]);
     frame.extend_from_slice(VERSION);
     frame.extend_from_slice(&sender.to_hex());
     frame.extend_from_slice(&recipient.to_hex());
-    frame.extend_from_slice(data);
+    put(&mut frame);
+    let body_len = (frame.len() - LENGTH_BYTES) as u32;
+    frame[..LENGTH_BYTES].copy_from_slice(&body_len.to_be_bytes());
     frame
 }
 

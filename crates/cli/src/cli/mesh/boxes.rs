@@ -126,6 +126,8 @@ impl Read {
 }
 
 /// Write the block or file with this hash to standard output; `--json` prints `data_base64`.
+///
+/// The block of a letter begins with the header of the letter; `annulus mesh read` writes its content alone.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   annulus mesh get 84a5b2397ee07585706b045f25583e1502f1ce5517efddb03edc65e4845531b7

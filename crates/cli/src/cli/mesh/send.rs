@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek as _};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -21,6 +22,8 @@ const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX - 64;
 
 /// The exit code of `--wait` if the message is still on its way (sysexits: try again later).
 const STILL_UNDER_WAY: u8 = 75;
+/// The lifetimes that a message may have (CU-22).
+const LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(60)..=Duration::from_secs(365 * 86_400);
 /// The interval between two queries of the outbox.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -55,8 +58,15 @@ pub(super) struct Send {
     #[arg(long)]
     letter: bool,
     /// The lifetime of the message, from 1m to 365d; mesh.expiry if not given.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_lifetime)]
     expire: Option<Duration>,
+}
+
+/// Reads a lifetime. The agent would cut one outside of the range; the user learns that before the message leaves.
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let is_allowed = LIFETIMES.contains(&lifetime);
+    if is_allowed { Ok(lifetime) } else { Err(String::from("write a duration from 1m to 365d")) }
 }
 
 impl Send {
@@ -210,4 +220,19 @@ pub(super) fn state_of(client: &Client, number: u64) -> anyhow::Result<String> {
     let line = lines.as_array().and_then(|lines| lines.first()).filter(|line| line["number"] == number);
     let state = line.and_then(|line| line["state"].as_str().map(str::to_owned));
     Ok(state.unwrap_or_else(|| "forgotten".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_from_a_minute_to_a_year() {
+        let day = Duration::from_secs(86_400);
+        assert_eq!(parse_lifetime("1m"), Ok(day / 1440));
+        assert_eq!(parse_lifetime("365d"), Ok(day * 365));
+        for wrong in ["59s", "366d", "0s", "soon", ""] {
+            assert!(parse_lifetime(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -111,9 +111,10 @@ fn parse_fault(text: &str) -> Result<Fault, String> {
         "forget-numbers" => Ok(Fault::ForgetNumbers),
         "trust-kernel" => Ok(Fault::TrustKernel),
         "confirm-before-durable" => Ok(Fault::ConfirmBeforeDurable),
+        "foreign" => Ok(Fault::Foreign),
         _ => Err(String::from(
             "write forget-seen, reply-before-durable, no-introductions, drop-neighbours, held-from-memory, \
-             forget-numbers, trust-kernel or confirm-before-durable",
+             forget-numbers, trust-kernel, confirm-before-durable or foreign",
         )),
     }
 }

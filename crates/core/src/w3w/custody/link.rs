@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Answered, Due};
+use crate::common::Timers;
 use crate::tag::StreamId;
 use crate::time::Instant;
 use crate::w3w::form::Verdict;
@@ -31,7 +32,8 @@ pub(super) struct LinkCustody {
     given: BTreeMap<EntryId, Given>,
     given_bytes: usize,
     by_seen: BTreeMap<SeenKey, EntryId>,
-    /// Entries whose frames are written, by the time at which they were given.
+    /// Entries whose frames are written, by the time at which they were given. Each entry has that time, so `Timers` would
+    /// keep it twice.
     written: BTreeSet<(Instant, EntryId)>,
     kernel: Kernel,
     verdicts: Vec<(SeenKey, Verdict)>,
@@ -49,8 +51,8 @@ struct Kernel {
     confirmed_bytes: u64,
     /// The ends of the frames that it has not acknowledged.
     ends: VecDeque<(u64, EntryId)>,
-    /// Entries that it has acknowledged, and when.
-    confirmed: BTreeSet<(Instant, EntryId)>,
+    /// Entries that it has acknowledged, and when they are released.
+    confirmed: Timers<EntryId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,8 +63,6 @@ struct Given {
     at: Instant,
     /// Where its frame ends on the connection, once it is written.
     end: Option<u64>,
-    /// When the peer's kernel had all of it, or is assumed to.
-    confirmed_at: Option<Instant>,
 }
 
 impl LinkCustody {
@@ -130,7 +130,7 @@ impl LinkCustody {
         }
         self.given_bytes += bytes;
         self.by_seen.insert(seen, entry);
-        let given = Given { seen, bytes, acceptance, at: now, end: None, confirmed_at: None };
+        let given = Given { seen, bytes, acceptance, at: now, end: None };
         self.given.insert(entry, given);
     }
 
@@ -175,14 +175,10 @@ impl LinkCustody {
 
     /// Notes that a foreign kernel has an entry, or is assumed to.
     fn note_confirmed(&mut self, entry: EntryId, at: Instant, is_assumed: bool) {
-        let Some(given) = self.given.get_mut(&entry) else { return };
-        if is_assumed && given.confirmed_at.is_some() {
-            return;
+        let is_known = is_assumed && self.kernel.confirmed.get(entry).is_some();
+        if self.given.contains_key(&entry) && !is_known {
+            self.kernel.confirmed.set(entry, at + FOREIGN_HOLD);
         }
-        if let Some(before) = given.confirmed_at.replace(at) {
-            self.kernel.confirmed.remove(&(before, entry));
-        }
-        self.kernel.confirmed.insert((at, entry));
     }
 
     pub(super) fn forget(&mut self, entry: EntryId) {
@@ -190,9 +186,7 @@ impl LinkCustody {
             self.given_bytes -= given.bytes;
             self.by_seen.remove(&given.seen);
             self.written.remove(&(given.at, entry));
-            if let Some(at) = given.confirmed_at {
-                self.kernel.confirmed.remove(&(at, entry));
-            }
+            self.kernel.confirmed.cancel(entry);
         }
     }
 
@@ -237,9 +231,7 @@ impl LinkCustody {
             }
         }
         if !self.speaks {
-            while let Some(&(_, entry)) =
-                self.kernel.confirmed.first().filter(|(at, _)| *at + FOREIGN_HOLD <= now)
-            {
+            while let Some(entry) = self.kernel.confirmed.pop_due(now) {
                 self.forget(entry);
                 due.push(Due::Released(stream, entry));
             }
@@ -247,7 +239,7 @@ impl LinkCustody {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let hold = self.kernel.confirmed.first().filter(|_| !self.speaks).map(|(at, _)| *at + FOREIGN_HOLD);
+        let hold = self.kernel.confirmed.next().filter(|_| !self.speaks).map(|(at, _)| at);
         let ask = if self.pinged_at.is_some() { self.silent_at() } else { self.ask_at() };
         hold.into_iter().chain(ask).min()
     }

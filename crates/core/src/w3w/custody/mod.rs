@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use super::form::{Custody as Frame, Form, Verdict, write_form};
 use super::message::{EntryId, SeenKey};
 use super::nid::Nid;
+use super::wire::form_frame;
 use crate::id::hash;
 use crate::tag::StreamId;
 use crate::time::Instant;
@@ -184,18 +185,20 @@ impl Custody {
         begins.then(|| frame(Frame { flag: Frame::PING, verdicts: Vec::new() }))
     }
 
-    /// The frames of all verdicts that are due.
-    pub(super) fn take_verdicts(&mut self, now: Instant) -> Vec<(StreamId, Nid, Vec<u8>)> {
+    /// The frames of this node for all verdicts that are due.
+    pub(super) fn take_verdicts(&mut self, own: Nid, now: Instant) -> Vec<(StreamId, Vec<u8>)> {
         if self.flush_at.is_none_or(|at| at > now) {
             return Vec::new();
         }
         self.flush_at = None;
         let mut frames = Vec::new();
         for (stream, link) in &mut self.links {
-            let verdicts = link.take_verdicts();
-            for part in verdicts.chunks(VERDICTS_MAX) {
-                let data = frame(Frame { flag: Frame::VERDICTS, verdicts: part.to_vec() });
-                frames.push((*stream, link.nid(), data));
+            let mut verdicts = link.take_verdicts();
+            while !verdicts.is_empty() {
+                let rest = verdicts.split_off(verdicts.len().min(VERDICTS_MAX));
+                let form = Form::Custody(Frame { flag: Frame::VERDICTS, verdicts });
+                frames.push((*stream, form_frame(own, link.nid(), &form)));
+                verdicts = rest;
             }
         }
         frames

@@ -72,7 +72,7 @@ impl Delivery {
     ) {
         let sender = message.sender;
         let id = (sender, letter.epoch, letter.number);
-        cx.low.note_contact(sender, |entry| entry.knows_letters = true);
+        cx.low.note_letters(sender, None);
         let arrival = self.letters.arrived(id, letter.least);
         match arrival {
             Arrival::Known if !cx.low.env.config.forgets_numbers() => {
@@ -130,9 +130,7 @@ impl Delivery {
         receipts: &Receipts,
     ) -> Vec<u64> {
         let known = cx.low.book.get(from).and_then(|entry| entry.mailbox);
-        cx.low.note_contact(from, |entry| {
-            (entry.knows_letters, entry.mailbox) = (true, Some(receipts.mailbox));
-        });
+        cx.low.note_letters(from, Some(receipts.mailbox));
         if known.is_some_and(|mailbox| mailbox != receipts.mailbox) {
             cx.low.out.event(Event::RecipientLostStore { nid: from });
         }

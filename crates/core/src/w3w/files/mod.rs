@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use super::delivery::{Delivery, FileForm};
 use super::disk::Pending;
 use super::env::Cx;
-use super::form::{Form, Manifest, Progress, read_form, write_form};
+use super::form::{Form, Manifest, Progress, read_form};
 use super::machine::{FILES, HOLD_DOWN_MAX, INBOX};
 use super::mailboxes::{Listing, remaining};
+use super::message::Message;
 use super::nid::{Key, Nid};
 use super::records::{Received, SentState, number};
 use super::timers::Timer;
@@ -103,7 +104,8 @@ impl Files {
         let size = outgoing.manifest.size;
         let lifetime = cx.low.env.config.expiry;
         let listing = Listing { wants_receipt: true, is_file: true, size, letter: None, lifetime };
-        if let Err(reply) = delivery.send(cx, to, &data, Some(listing), None) {
+        let message = Message::new(cx.low.env.own, to, &data);
+        if let Err(reply) = delivery.send(cx, message, Some(listing), None) {
             return reply;
         }
         let number = cx.low.mailboxes.answered_by(to, Key::of(&data));
@@ -134,8 +136,9 @@ impl Files {
             return Reply::Done;
         }
         let ((file, to), attempt) = (transfer, outgoing.attempt);
-        let data = write_form(&Form::Block { file, index, attempt, bytes });
-        match delivery.send(cx, to, &data, None, None) {
+        let form = Form::Block { file, index, attempt, bytes };
+        let message = Message::of_form(cx.low.env.own, to, &form);
+        match delivery.send(cx, message, None, None) {
             // A block that is already under way was requested twice; that is no error.
             Ok(_) | Err(Reply::Duplicate { .. }) => {
                 let outgoing = self.outgoing.get_mut(&transfer);

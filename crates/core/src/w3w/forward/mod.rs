@@ -409,6 +409,13 @@ impl Forward {
         }
     }
 
+    /// Removes a stored message from memory; its buffer is used again.
+    fn unload(&mut self, low: &mut Low<'_, '_>, id: EntryId) {
+        if let Some(message) = self.queue.unload(&mut low.env.memory, id) {
+            low.links.recycle(message.frame);
+        }
+    }
+
     /// Removes the message of this outbox line, which is delivered or ended.
     pub(super) fn drop_own(&mut self, low: &mut Low<'_, '_>, number: u64) {
         if let Some(id) = self.queue.id_of(number) {

@@ -157,6 +157,7 @@ pub(super) struct Queue {
     /// Letters in transit: sender, recipient, epoch, number.
     letters: BTreeMap<(Nid, Nid, u64, u64), EntryId>,
     quotas: Quotas,
+    /// Entries by the end of their lifetime. Each entry has its own, so `Timers` would keep it twice.
     order: BTreeSet<(Instant, EntryId)>,
     next: EntryId,
     bytes: usize,
@@ -312,13 +313,14 @@ impl Queue {
         }
     }
 
-    /// Removes one message from memory that is not being written.
-    pub(super) fn unload(&mut self, memory: &mut MemoryUse, id: EntryId) {
-        if self.sheddable.remove(&id)
-            && let Some(entry) = self.entries.get_mut(&id)
-        {
-            memory.queued -= entry.storage.message.take().map_or(0, |message| message.body().len());
+    /// Removes one message from memory that is stored, and returns it.
+    pub(super) fn unload(&mut self, memory: &mut MemoryUse, id: EntryId) -> Option<Message> {
+        if !self.sheddable.remove(&id) {
+            return None;
         }
+        let message = self.entries.get_mut(&id)?.storage.message.take()?;
+        memory.queued -= message.body().len();
+        Some(message)
     }
 
     /// Removes stored messages from memory, newest first, until memory is within bounds: the oldest are written next.
@@ -353,13 +355,6 @@ impl Queue {
             self.order.remove(&(entry.until, id));
             entry.until = until;
             self.order.insert((until, id));
-        }
-    }
-
-    /// Removes the message from memory unless a connection waits for it.
-    pub(super) fn unload_idle(&mut self, memory: &mut MemoryUse, id: EntryId) {
-        if self.entries.get(&id).is_some_and(|entry| entry.paths.targets().is_empty()) {
-            self.unload(memory, id);
         }
     }
 

@@ -47,7 +47,7 @@ impl Forward {
         let at = low.now.mono + interval;
         entry.progress = Progress::AwaitingReceipt(Retransmit { at, interval });
         low.env.timers.set_earlier(Timer::Retransmit, at);
-        self.queue.unload(&mut low.env.memory, id);
+        self.unload(low, id);
         true
     }
 

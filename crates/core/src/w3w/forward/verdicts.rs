@@ -136,7 +136,7 @@ impl Forward {
             let number = entry.outbox.unwrap_or_default();
             low.mailboxes.add_custodian(low.disk, number, nid, low.out);
             if entry.paths.is_idle() {
-                self.queue.unload(&mut low.env.memory, id);
+                self.unload(low, id);
             }
             return;
         }
@@ -145,7 +145,7 @@ impl Forward {
         if is_delivered || (is_idle && !in_custody) {
             self.finish(low, id);
         } else if is_idle {
-            self.queue.unload(&mut low.env.memory, id);
+            self.unload(low, id);
         }
     }
 
@@ -160,7 +160,7 @@ impl Forward {
         }
         self.route(low, id);
         if self.queue.get(id).is_some_and(|entry| entry.paths.is_idle()) {
-            self.queue.unload(&mut low.env.memory, id);
+            self.unload(low, id);
         }
     }
 
@@ -231,7 +231,9 @@ impl Forward {
                 low.env.schedule_expiry();
             }
         }
-        self.queue.unload_idle(&mut low.env.memory, id);
+        if self.queue.get(id).is_some_and(|entry| entry.paths.targets().is_empty()) {
+            self.unload(low, id);
+        }
     }
 
     /// Notes that the message is being written: from now on it may have left this node.

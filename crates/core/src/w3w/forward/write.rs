@@ -5,7 +5,7 @@ use super::queue::{Entry, Progress};
 use crate::tag::StreamId;
 use crate::w3w::env::Low;
 use crate::w3w::form::needs_custody;
-use crate::w3w::links::{Link, Links, Role};
+use crate::w3w::links::{Link, Role};
 use crate::w3w::message::EntryId;
 use crate::w3w::nid::Nid;
 use crate::w3w::records::SentState;
@@ -29,7 +29,7 @@ impl Forward {
                     low.custody.written(stream, id, writes.written_bytes());
                 }
                 if wrote.was_idle {
-                    Links::watch_stall(low.env, low.now, stream);
+                    low.links.watch_stall(low.env, low.now, stream);
                 }
                 continue;
             }
@@ -91,6 +91,14 @@ impl Forward {
         }
     }
 
+    /// Writes the verdicts that are due.
+    pub(in crate::w3w) fn write_verdicts(&mut self, low: &mut Low<'_, '_>) {
+        for (stream, frame) in low.custody.take_verdicts(low.env.own, low.now.mono) {
+            self.write_control(low, stream, frame);
+        }
+        low.env.schedule_custody();
+    }
+
     /// Handles bytes that the kernel has taken.
     pub(in crate::w3w) fn on_sent(&mut self, low: &mut Low<'_, '_>, stream: StreamId, bytes: usize) {
         let Some(link) = low.links.get(stream) else { return };
@@ -126,7 +134,7 @@ impl Forward {
         if is_over && !self.keep_for_receipt(low, id) {
             self.drop_entry(low, id);
         } else if is_idle {
-            self.queue.unload(&mut low.env.memory, id);
+            self.unload(low, id);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use super::form::Receipts;
 use super::message::LetterId;
 use super::nid::Nid;
+use crate::common::Timers;
 use crate::rng::Rng;
 use crate::time::{Instant, Now};
 
@@ -37,9 +38,9 @@ pub(super) struct Letters {
     open: BTreeMap<LetterId, u64>,
     received: BTreeMap<(Nid, u64), ReceivedNumbers>,
     /// Receipts that are owed, and when they are sent.
-    owed: BTreeMap<(Nid, u64), Instant>,
-    /// When the last receipt went to a sender.
-    sent_at: BTreeMap<Nid, Instant>,
+    owed: Timers<(Nid, u64)>,
+    /// When the next receipt may go to a sender that got one.
+    pauses: Timers<Nid>,
 }
 
 impl Letters {
@@ -124,23 +125,20 @@ impl Letters {
 
     /// Owes a receipt to a sender. Returns when it is due.
     pub(super) fn owe(&mut self, from: Nid, epoch: u64, now: Instant) -> Instant {
-        let due = self.sent_at.get(&from).map_or(now, |at| (*at + RECEIPT_INTERVAL).max(now));
+        let due = self.pauses.get(from).map_or(now, |until| until.max(now));
         if self.owed.len() < OWED_MAX {
-            self.owed.entry((from, epoch)).or_insert(due);
+            self.owed.set_earlier((from, epoch), due);
         }
         due
     }
 
     /// The receipts that are due.
     pub(super) fn take_receipts(&mut self, now: Instant, rng: &mut Rng) -> Vec<(Nid, Receipts)> {
-        self.sent_at.retain(|_, at| *at + RECEIPT_INTERVAL > now);
-        let due = self.owed.iter().filter(|(_, at)| **at <= now).map(|(pair, _)| *pair);
-        let due: Vec<(Nid, u64)> = due.collect();
+        while self.pauses.pop_due(now).is_some() {}
         let mut receipts = Vec::new();
-        for pair in due {
-            self.owed.remove(&pair);
+        while let Some(pair) = self.owed.pop_due(now) {
             let Some(numbers) = self.received.get(&pair) else { continue };
-            self.sent_at.insert(pair.0, now);
+            self.pauses.set(pair.0, now + RECEIPT_INTERVAL);
             let (up_to, ranges) = numbers.ranges();
             let mailbox = self.mailbox.unwrap_or_default();
             let nonce = rng.next_u64();
@@ -151,7 +149,7 @@ impl Letters {
 
     /// When the next receipt is due.
     pub(super) fn next_receipt(&self) -> Option<Instant> {
-        self.owed.values().min().copied()
+        self.owed.next().map(|(at, _)| at)
     }
 
     /// The single records of a pair that one cumulative record can replace: its key, its value, and their keys.
@@ -179,7 +177,7 @@ impl Letters {
         let last = self.received.values().map(ReceivedNumbers::received_at).max().unwrap_or(0);
         let is_late = |numbers: &ReceivedNumbers| numbers.received_at() + UNSURE_SECONDS >= last;
         let late = self.received.iter().filter(|(_, numbers)| is_late(numbers)).map(|(pair, _)| *pair);
-        self.owed = late.take(OWED_MAX).map(|pair| (pair, now)).collect();
+        late.take(OWED_MAX).for_each(|pair| self.owed.set(pair, now));
         !self.owed.is_empty()
     }
 

@@ -40,6 +40,11 @@ impl BufferPool {
             self.buffers.push(buffer);
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Clone for BufferPool {

@@ -9,7 +9,7 @@ use super::frames::Frames;
 use super::write_queue::WriteQueue;
 use crate::time::Instant;
 use crate::w3w::machine::HANDSHAKE;
-use crate::w3w::message::Here;
+use crate::w3w::message::{EntryId, Here};
 use crate::w3w::nid::Nid;
 use crate::w3w::ring::Direction;
 use crate::wire::DecodeError;
@@ -55,6 +55,8 @@ pub(in crate::w3w) struct Link {
     probed: Instant,
     reading: Reading,
     writes: WriteQueue,
+    /// When the peer counts as stalled, while its kernel has not taken everything (MA-48).
+    stalled_at: Option<Instant>,
 }
 
 /// The bytes that come in.
@@ -87,6 +89,7 @@ impl Link {
             probed: now,
             reading: Reading { frames, held_bytes: 0, malformed: 0, withheld_credit: 0 },
             writes: WriteQueue::default(),
+            stalled_at: None,
         }
     }
 
@@ -97,6 +100,23 @@ impl Link {
     /// The bytes that go out.
     pub(in crate::w3w) fn writes_mut(&mut self) -> &mut WriteQueue {
         &mut self.writes
+    }
+
+    /// Notes bytes that the kernel took; if others are left, it must take some until `stalled_at`. Returns the entries
+    /// whose frames it has completely.
+    pub(super) fn on_sent(&mut self, bytes: usize, stalled_at: Instant) -> Vec<EntryId> {
+        let done = self.writes.sent(bytes);
+        self.stalled_at = self.writes.is_writing().then_some(stalled_at);
+        done
+    }
+
+    /// Notes that bytes were written to an idle connection.
+    pub(super) fn watch_stall(&mut self, stalled_at: Instant) {
+        self.stalled_at = Some(stalled_at);
+    }
+
+    pub(super) fn stalled_at(&self) -> Option<Instant> {
+        self.stalled_at
     }
 
     /// Counts a malformed frame. Returns how many there were.

@@ -56,7 +56,6 @@ impl Links {
     /// Removes a connection and its timers.
     pub(super) fn close(&mut self, env: &mut Env, stream: StreamId) -> Option<Link> {
         env.timers.cancel(Timer::Handshake(stream));
-        env.timers.cancel(Timer::Stalled(stream));
         self.block(env, stream);
         self.remove(&mut env.memory, stream)
     }
@@ -90,18 +89,31 @@ impl Links {
         bytes: usize,
     ) -> Vec<EntryId> {
         let Some(link) = self.links.get_mut(&stream) else { return Vec::new() };
-        let done = link.writes_mut().sent(bytes);
-        if link.writes().is_writing() {
-            env.timers.set(Timer::Stalled(stream), now.mono + STALL);
-        } else {
-            env.timers.cancel(Timer::Stalled(stream));
-        }
+        let done = link.on_sent(bytes, now.mono + STALL);
+        let stalled_at = link.stalled_at();
+        env.lazy.stalls.set(&mut env.timers, Timer::Stalls, stalled_at);
         done
     }
 
     /// Starts the stall timer: bytes were written to an idle connection, and the kernel must take them in time.
-    pub(super) fn watch_stall(env: &mut Env, now: Now, stream: StreamId) {
-        env.timers.set(Timer::Stalled(stream), now.mono + STALL);
+    pub(super) fn watch_stall(&mut self, env: &mut Env, now: Now, stream: StreamId) {
+        if let Some(link) = self.links.get_mut(&stream) {
+            link.watch_stall(now.mono + STALL);
+            env.lazy.stalls.set(&mut env.timers, Timer::Stalls, Some(now.mono + STALL));
+        }
+    }
+
+    /// The connections whose peers have read nothing for too long. Sets the timer for the others.
+    pub(super) fn take_stalled(&self, env: &mut Env, now: Now) -> Vec<StreamId> {
+        let at = |link: &Link| link.stalled_at();
+        let stalled: Vec<StreamId> = self
+            .iter()
+            .filter(|(_, link)| at(link).is_some_and(|at| at <= now.mono))
+            .map(|(stream, _)| stream)
+            .collect();
+        let next = self.links.values().filter_map(at).filter(|at| *at > now.mono).min();
+        env.lazy.stalls.set(&mut env.timers, Timer::Stalls, next);
+        stalled
     }
 
     /// Reuses the buffer of a finished message.
@@ -140,6 +152,12 @@ impl Links {
 
     pub(super) fn len(&self) -> usize {
         self.links.len()
+    }
+
+    /// The bytes of the buffers that are kept for new messages.
+    #[cfg(test)]
+    pub(super) fn pooled_bytes(&self) -> usize {
+        self.pool.bytes()
     }
 
     #[cfg(test)]

@@ -378,8 +378,14 @@ impl Peering {
         self.del_route(cx, stream, Leave::Broken);
     }
 
-    /// MA-48: handles a peer whose kernel has taken nothing for too long.
-    pub(in crate::w3w) fn stalled(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
+    /// MA-48: handles peers whose kernels have taken nothing for too long.
+    pub(in crate::w3w) fn stalls_due(&mut self, cx: &mut Cx<'_, '_>) {
+        for stream in cx.low.links.take_stalled(cx.low.env, cx.low.now) {
+            self.stalled(cx, stream);
+        }
+    }
+
+    fn stalled(&mut self, cx: &mut Cx<'_, '_>, stream: StreamId) {
         cx.low.env.counters.peers_stalled += 1;
         cx.low.out.abort(stream);
         self.del_route(cx, stream, Leave::Stalled);
@@ -412,7 +418,7 @@ impl Peering {
 
     /// Closes all connections.
     pub(in crate::w3w) fn stop(&mut self, cx: &mut Cx<'_, '_>) {
-        cx.low.env.timers.clear();
+        cx.low.env.clear_timers();
         self.dialer.redials.clear();
         for stream in cx.low.links.streams() {
             if cx.low.links.get(stream).is_some_and(|link| link.nid().is_some()) {

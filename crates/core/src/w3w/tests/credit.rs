@@ -1,9 +1,12 @@
 //! Peers that send long messages at once, to a node with little memory.
 
-use super::desk::{Desk, SECOND, config, frame, nid};
+use core::time::Duration;
+
+use super::desk::{Desk, SECOND, config, frame, here, nid};
 use crate::stream::StreamEvent;
 use crate::tag::StreamId;
-use crate::w3w::{Config, Message};
+use crate::w3w::custody::hello_nid;
+use crate::w3w::{Config, Here, Message, here_frame};
 
 /// A peer that sends as much as it is allowed to.
 struct Sender {
@@ -122,4 +125,22 @@ fn ma_48_a_slow_store_makes_all_peers_wait() {
     let bound = MEMORY_BYTES + 2 * (256 * 1024 + (1 << 20)) + MESSAGE_BYTES;
     assert!(most < bound, "{most} bytes are in memory, {bound} may be");
     assert!(senders.iter().any(|sender| !sender.left.is_empty()));
+}
+
+#[test]
+fn the_buffer_of_a_message_that_a_peer_has_is_used_again() {
+    for speaks in [true, false] {
+        let mut desk = Desk::new(&config());
+        let (from, to) = (desk.call(0x50), desk.call(0x40));
+        if speaks {
+            let hello = Here { nid: hello_nid(nid(0x40), desk.own()), ..here(0x40) };
+            desk.rig.stream(to, StreamEvent::Data(&here_frame(&hello))).unwrap();
+        }
+        desk.message(from, &Message::new(nid(0x77), nid(0x40), &[1; 40_000]));
+        desk.rig.advance(Duration::from_millis(10));
+        assert_eq!(desk.rig.machine.lower.links.pooled_bytes(), 0, "it is being written");
+        let _ = desk.rig.stream(to, StreamEvent::Sent { bytes: 1 << 20, fin: false });
+        assert_eq!(desk.rig.machine.waiting(), 1, "no verdict, and no minute has passed");
+        assert!(desk.rig.machine.lower.links.pooled_bytes() >= 40_000, "custody: {speaks}");
+    }
 }
