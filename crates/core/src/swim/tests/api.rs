@@ -170,6 +170,8 @@ fn s_110_a_stop_leaves_time_for_the_goodbye() {
     rig.advance(Duration::from_millis(450));
     let later = sent_kind(&mut rig, "Dead").len();
     assert!(at_once > 0 && later > 0, "{at_once} at once, {later} later");
+    rig.advance(90 * SECOND);
+    assert_eq!(sent_kind(&mut rig, "Summary"), [], "tables are not compared any more");
 }
 
 #[test]
