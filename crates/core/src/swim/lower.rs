@@ -37,6 +37,8 @@ pub(super) enum Effect {
     ProbeLast(Slot),
     /// A suspect of another node needs a probe in the next period as well (SA-31b).
     Confirm(Slot),
+    /// A live member is dead to others in an older incarnation. It needs a probe in the next period, too (SA-31b).
+    ConfirmOld(Slot),
     /// This node was accused, and refuted it. It may be slow (Lifeguard).
     Accused,
 }

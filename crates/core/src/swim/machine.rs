@@ -217,6 +217,7 @@ impl Swim {
             match effect {
                 Effect::ProbeLast(slot) => self.prober.probe_last(&mut self.lower.cx(now, out), slot),
                 Effect::Confirm(slot) => self.prober.confirm(slot),
+                Effect::ConfirmOld(slot) => self.prober.confirm_old(slot),
                 Effect::Accused => self.prober.on_accused(self.lower.env.period()),
             }
         }

@@ -23,6 +23,8 @@ use crate::time::{Instant, micros};
 
 /// The most suspects of others that are probed in one period.
 const CONFIRMED_MAX: usize = 8;
+/// The most places in it for members that are dead to others in an older incarnation. Forged Deads get no further ones.
+const CONFIRMED_OLD_MAX: usize = 4;
 
 /// Within this many periods at most one accusation counts for the local health.
 const ACCUSED_PERIODS: u32 = 1;
@@ -123,9 +125,12 @@ impl Prober {
 
     /// Probes a suspect of another node in the next period, to confirm the suspicion or to end it (SA-31b).
     pub(super) fn confirm(&mut self, slot: Slot) {
-        if self.confirming.len() < CONFIRMED_MAX && !self.confirming.contains(&slot) {
-            self.confirming.push(slot);
-        }
+        self.confirm_within(CONFIRMED_MAX, slot);
+    }
+
+    /// Probes a live member in the next period that is dead to others in an older incarnation (SA-31b).
+    pub(super) fn confirm_old(&mut self, slot: Slot) {
+        self.confirm_within(CONFIRMED_OLD_MAX, slot);
     }
 
     /// Sends a ping-req (`IndirectPing`) to proxies for each member that sent no direct Ack in time.
@@ -313,6 +318,12 @@ impl Prober {
             now + interval
         } else {
             now + cx.lower.env.rng().duration_below(interval)
+        }
+    }
+
+    fn confirm_within(&mut self, most: usize, slot: Slot) {
+        if self.confirming.len() < most && !self.confirming.contains(&slot) {
+            self.confirming.push(slot);
         }
     }
 

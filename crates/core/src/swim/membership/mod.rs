@@ -309,6 +309,11 @@ impl Membership {
             return;
         }
         let is_verified = cx.lower.env.settings().verify;
+        // SA-31b: others may have missed the last refutation of a node that is dead since.
+        if is_verified && known.state == State::Alive && incarnation < known.incarnation {
+            cx.effect(Effect::ConfirmOld(slot));
+            return;
+        }
         if is_verified && state == State::Dead && is_shared(known, status, is_verified) {
             self.on_suspect(cx, slot, Message::Suspect { header, id, incarnation });
             cx.lower.suspicions.probe_now(slot, cx.now.mono);

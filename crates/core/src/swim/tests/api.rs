@@ -159,6 +159,21 @@ fn s_110_s_111_a_stop_answers_waiting_commands_and_a_start_resumes() {
     }
 }
 
+/// SA-14: a node that leaves at its stop has an interval for its goodbye, so that more than one round of gossip has it.
+#[test]
+fn s_110_a_stop_leaves_time_for_the_goodbye() {
+    let config = Config { leave_on_stop: true, stored_max: 0, ..config(1, Preset::Lan) };
+    let others: Vec<u8> = (2..12).collect();
+    let mut rig = rig_with(&config, &others);
+    rig.stop();
+    let at_once = sent_kind(&mut rig, "Dead").len();
+    rig.advance(Duration::from_millis(450));
+    let later = sent_kind(&mut rig, "Dead").len();
+    assert!(at_once > 0 && later > 0, "{at_once} at once, {later} later");
+    rig.advance(90 * SECOND);
+    assert_eq!(sent_kind(&mut rig, "Summary"), [], "tables are not compared any more");
+}
+
 #[test]
 fn s_109_a_machine_starts_by_itself_and_not_before() {
     let mut rig = Rig::new(Swim::new(&config(1, Preset::Lan), [7; 32]).unwrap());

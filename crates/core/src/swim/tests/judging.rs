@@ -219,6 +219,53 @@ fn s_74_an_accusation_below_a_claimed_number_makes_a_node_probe() {
     }
 }
 
+/// Node 1, to which these members have proved incarnation 5.
+fn proved(members: &[u8]) -> Rig<Swim> {
+    let others: Vec<u8> = (2..30).collect();
+    let mut rig = wary(Preset::Lan, &others);
+    for n in members {
+        let own = contents(*n);
+        rig.datagram(UDP, addr(*n), &packet(*n, &[alive(&own, *n, 500)])).unwrap();
+        prove(&mut rig, *n, addr(*n), alive(&own, *n, 5));
+        assert_eq!(status(&rig, *n), Some((5, State::Alive)));
+    }
+    rig
+}
+
+/// SA-31b: a node alone got the last refutation of a member, which then crashed. All others declare it dead with an older
+/// number, and so this node probes it at once.
+#[test]
+fn s_75_a_dead_with_an_older_number_makes_a_node_probe() {
+    let mut rig = proved(&[2]);
+    let before = rig.machine.counted().probes;
+    say(&mut rig, 4, &[dead(4, 2, 4)]);
+    assert_eq!(status(&rig, 2), Some((5, State::Alive)), "no word of others decides");
+    next_ping(&mut rig);
+    assert_eq!(rig.machine.counted().probes - before, 2);
+    next_ping(&mut rig);
+    assert_eq!(status(&rig, 2), Some((5, State::Suspect)));
+    say(&mut rig, 4, &[dead(4, 2, 4)]);
+    rig.advance(12 * SECOND);
+    assert_eq!(status(&rig, 2), Some((5, State::Dead)));
+}
+
+/// SA-31b: forged Deads with older numbers cost four pings a period, and leave room for suspects.
+#[test]
+fn s_75_deads_with_older_numbers_cost_few_pings() {
+    let all: Vec<u8> = (2..22).collect();
+    let mut rig = proved(&all);
+    let before = rig.machine.counted().probes;
+    all.iter().for_each(|n| say(&mut rig, 29, &[dead(29, *n, 4)]));
+    let own = contents(29);
+    say(&mut rig, 3, &[alive(&own, 29, 6), suspect(3, 29, 0)]);
+    all.iter().for_each(|n| say(&mut rig, 29, &[dead(29, *n, 4)]));
+    next_ping(&mut rig);
+    let probes = rig.machine.counted().probes - before;
+    assert!((5..=6).contains(&probes), "the member of the period, four of these and one suspect: {probes}");
+    let suspected = rig.machine.members().iter().filter(|(_, member)| member.state() != State::Alive).count();
+    assert_eq!(suspected, 0);
+}
+
 /// A node that suspects a member by itself does not probe it once more to confirm that.
 #[test]
 fn a_node_does_not_confirm_its_own_suspicion() {

@@ -289,6 +289,9 @@ fn s_101_a_bad_message_does_not_stop_the_rest_of_the_packet() {
     assert_eq!(rig.datagram(UDP, addr(2), &bytes), Ok(()));
     assert_eq!(rig.machine.counted().malformed, 1);
     assert_eq!(sent_kind(&mut rig, "Ack").len(), 1);
+    bytes.extend_from_slice(&[3, 0, 1, 2]);
+    assert_eq!(rig.datagram(UDP, addr(2), &bytes), Ok(()));
+    assert_eq!(rig.machine.counted().malformed, 3, "each bad message counts");
 }
 
 #[test]
