@@ -164,7 +164,8 @@ fn tuf_15_a_killed_client_or_guard_takes_its_command_along() {
 fn children(pid: u32) -> Vec<(u32, String)> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
-    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
+    let name =
+        |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned();
     pids.map(|pid| (pid, name(pid))).collect()
 }
 
@@ -186,7 +187,8 @@ fn tu_33_a_client_that_is_killed_while_it_waits_leaves_no_request_and_starts_no_
         let (guard, name) = wait_until("the guard is there", || children(waiting.id()).pop());
         let (command, _) = wait_until("the process is there", || children(guard).pop());
         assert_eq!(name, "annulus-guard");
-        let group_of = |pid: u32| rustix::process::getpgid(rustix::process::Pid::from_raw(pid as i32)).unwrap();
+        let group_of =
+            |pid: u32| rustix::process::getpgid(rustix::process::Pid::from_raw(pid as i32)).unwrap();
         assert_ne!(group_of(guard), group_of(waiting.id()), "the terminal's signals do not reach the guard");
         assert_ne!(group_of(command), group_of(waiting.id()), "nor a process that waits");
         signal(waiting.id(), "KILL");

@@ -89,22 +89,13 @@ fn bars(
     flock: &[Duration],
     from: &Requests,
 ) -> anyhow::Result<Table> {
-    let micros = |time: Duration| format!("{:.0} us", time.as_secs_f64() * 1e6);
     let rate =
         |taken: &[Duration]| taken.len() as f64 / taken.iter().sum::<Duration>().as_secs_f64().max(1e-9);
-    let p50 = |taken: &[Duration]| {
-        Duration::from_secs_f64(median(taken.iter().map(Duration::as_secs_f64).collect()))
-    };
     let round_trip = bars::round_trip()?;
     let (acquire, transfer) = bars::acquire_and_transfer()?;
     let (renewal, echo) = bars::renewal_and_echo()?;
     let (without, with, pace) = bars::rings()?;
     let trips = |time: Duration| format!("{:.2}", time.as_secs_f64() / round_trip.as_secs_f64());
-    let beside = |ours: Duration, flock: Duration| {
-        format!("{:.2}", ours.as_secs_f64() / (flock + round_trip.mul_f64(1.3)).as_secs_f64())
-    };
-    // The request is in the middle of the program, so its time is taken in runs of its own.
-    let from_request = p50(ours).saturating_sub(p50(&from.ours));
     let mut rows = vec![
         bar_row(
             "a free name, beside a round trip",
@@ -112,20 +103,6 @@ fn bars(
             micros(round_trip),
             trips(acquire),
             "at most 1.3",
-        ),
-        bar_row(
-            "from the request to the command, beside flock(1) from its call and 1.3 round trips",
-            micros(from_request),
-            micros(p50(&from.flock)),
-            beside(from_request, p50(&from.flock)),
-            "at most 1",
-        ),
-        bar_row(
-            "from the start of the program to the command, beside flock(1) and 1.3 round trips",
-            micros(p50(ours)),
-            micros(p50(flock)),
-            beside(p50(ours), p50(flock)),
-            "at most 1",
         ),
         bar_row(
             "from a release to the next holder, beside a round trip",
@@ -152,7 +129,7 @@ fn bars(
     if !taken[1].is_empty() {
         let (own, etcd) = (rate(&taken[0]), rate(&taken[1]));
         rows.insert(
-            4,
+            2,
             bar_row(
                 "acquires per second, beside etcd",
                 format!("{own:.0}"),
@@ -162,12 +139,48 @@ fn bars(
             ),
         );
     }
+    rows.splice(1..1, start_rows(ours, flock, from, round_trip));
     Ok(Table {
         bench: "turns, bars",
         setup: format!("medians; load average {} at the end", load_average()),
         columns: vec!["bar", "ours", "beside", "ratio", "must be"],
         rows,
     })
+}
+
+/// The start of a command: from the request on, and from the start of the program.
+fn start_rows(
+    ours: &[Duration],
+    flock: &[Duration],
+    from: &Requests,
+    round_trip: Duration,
+) -> [Vec<String>; 2] {
+    let row = |bar: &str, ours: Duration, flock: Duration| {
+        let ratio = ours.as_secs_f64() / (flock + round_trip.mul_f64(1.3)).as_secs_f64();
+        bar_row(bar, micros(ours), micros(flock), format!("{ratio:.2}"), "at most 1")
+    };
+    // The request is in the middle of the program, so its time is taken in runs of its own.
+    let from_request = p50(ours).saturating_sub(p50(&from.ours));
+    [
+        row(
+            "from the request to the command, beside flock(1) from its call and 1.3 round trips",
+            from_request,
+            p50(&from.flock),
+        ),
+        row(
+            "from the start of the program to the command, beside flock(1) and 1.3 round trips",
+            p50(ours),
+            p50(flock),
+        ),
+    ]
+}
+
+fn micros(time: Duration) -> String {
+    format!("{:.0} us", time.as_secs_f64() * 1e6)
+}
+
+fn p50(taken: &[Duration]) -> Duration {
+    Duration::from_secs_f64(median(taken.iter().map(Duration::as_secs_f64).collect()))
 }
 
 /// One row: our figure, the one beside it, their ratio, and its bound.

@@ -50,7 +50,7 @@ pub(super) fn run_if_started() -> Option<ExitCode> {
         return None;
     }
     let guard = Guard::try_parse_from(std::env::args_os().skip(1)).map_err(anyhow::Error::from);
-    Some(guard.and_then(Guard::run).unwrap_or_else(failed).into())
+    Some(guard.and_then(Guard::run).unwrap_or_else(|error| failed(&error)).into())
 }
 
 /// Run a command until its turn is over; `annulus lock` and `annulus token run` start it.
@@ -117,7 +117,7 @@ pub(super) fn fork<T>(client: T, group: Option<Pid>, command: &[String]) -> Resu
         Ok(None) => {
             drop((client, own));
             let code = guard(other, group, command);
-            std::process::exit(code.unwrap_or_else(failed).into());
+            std::process::exit(code.unwrap_or_else(|error| failed(&error)).into());
         }
         Ok(Some(pid)) => match Pid::from_raw(pid) {
             Some(pid) => Ok((client, pid, own)),
@@ -127,8 +127,8 @@ pub(super) fn fork<T>(client: T, group: Option<Pid>, command: &[String]) -> Resu
     }
 }
 
-fn failed(error: anyhow::Error) -> u8 {
-    Output::new(false).error(&error);
+fn failed(error: &anyhow::Error) -> u8 {
+    Output::new(false).error(error);
     1
 }
 

@@ -7,7 +7,7 @@ use super::message::{Group, State};
 use super::record::Record;
 use crate::time::Instant;
 
-/// What one voter reported.
+/// The report of one voter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Report {
     at: Instant,
