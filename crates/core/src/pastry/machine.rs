@@ -239,6 +239,7 @@ impl Pastry {
     }
 
     /// Acts on the effects of lower parts until there are none.
+    #[inline]
     fn apply(&mut self, now: Now, out: Out<'_, '_>) {
         while let Some(effect) = self.lower.effects.pop_front() {
             self.act_on(now, effect, out);
@@ -291,8 +292,10 @@ impl Pastry {
         if self.lower.env.is_stopping() {
             return;
         }
-        self.join.advance(&mut self.lower.cx(now, out));
-        self.apply(now, out);
+        if !self.join.is_active() {
+            self.join.advance(&mut self.lower.cx(now, out));
+            self.apply(now, out);
+        }
         let cx = &mut self.lower.cx(now, out);
         self.repair.advance(cx);
         self.delivery.retry_ready(cx);
