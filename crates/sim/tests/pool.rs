@@ -74,7 +74,7 @@ impl Talker {
         };
         self.pool.received(now, stream, data, &mut take, out).expect("only talkers talk");
         for message in messages {
-            let Some(&from) = self.pool.label(stream) else {
+            let Some(&from) = self.pool.peer(stream).map(|peer| peer.label) else {
                 let from: SocketAddr =
                     std::str::from_utf8(&message).expect("text").parse().expect("an address");
                 self.pool.greeted(now, stream, from, from, out);

@@ -8,7 +8,7 @@ type Index = u16;
 
 const NONE: Index = Index::MAX;
 /// The size of the first table; it doubles as the table fills.
-const HEADS_MIN: usize = 16;
+const HEADS_MIN: usize = 64;
 
 /// The ids that were inserted last, at most `ids_max` of them; beyond that a new id replaces the oldest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +88,12 @@ impl RecentIds {
         hash as usize & self.heads.len().wrapping_sub(1)
     }
 
+    /// Doubles the table, with room for its entries at once.
     fn grow(&mut self) {
         self.heads = vec![NONE; (self.heads.len() * 2).max(HEADS_MIN)];
+        let room = (self.heads.len() / 2).min(self.ids_max) - self.ids.len();
+        self.ids.reserve_exact(room);
+        self.links.reserve_exact(room);
         (0..self.ids.len()).for_each(|at| self.link(at));
     }
 

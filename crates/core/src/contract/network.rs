@@ -6,10 +6,10 @@
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::disk::Disk;
-use crate::endpoint::Bound;
+use crate::endpoint::{Bound, Endpoints};
 use crate::machine::Machine;
 use crate::outbox::{Action, Outbox, Queue};
 use crate::store::StoreReply;
@@ -37,6 +37,8 @@ pub struct Node<M: Machine> {
     /// Its disk.
     pub disk: Disk,
     make: Make<M>,
+    /// The declarations of the machine at its last start.
+    endpoints: Endpoints,
     queue: Queue<M>,
     state: State,
     /// Inputs that wait until the process is resumed.
@@ -49,7 +51,10 @@ pub struct Node<M: Machine> {
 enum State {
     Up,
     Paused,
+    /// The process has ended.
     Down,
+    /// The host is off.
+    Off,
 }
 
 /// An input of a node.
@@ -86,6 +91,8 @@ type DropIf = Box<dyn FnMut(usize, usize, &[u8]) -> bool>;
 pub struct Network<M: Machine> {
     /// The nodes in the order they were added.
     pub nodes: Vec<Node<M>>,
+    /// How many datagrams and writes were sent so far, those included that were dropped.
+    pub packets: u64,
     now: Instant,
     pipes: BTreeMap<End, Pipe>,
     inputs: BTreeMap<(Instant, u64), (usize, Input)>,
@@ -101,6 +108,7 @@ impl<M: Machine> Default for Network<M> {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
+            packets: 0,
             now: Instant::from_micros(1_000_000),
             pipes: BTreeMap::new(),
             inputs: BTreeMap::new(),
@@ -122,6 +130,7 @@ impl<M: Machine> Network<M> {
             replies: BTreeMap::new(),
             disk: Disk::default(),
             make: Box::new(make),
+            endpoints: Endpoints::default(),
             queue: Queue::new(),
             state: State::Down,
             waiting: Vec::new(),
@@ -140,10 +149,11 @@ impl<M: Machine> Network<M> {
         node.machine = (node.make)(node.starts);
         node.queue = Queue::new();
         node.state = State::Up;
-        let endpoints = node.machine.endpoints();
+        node.endpoints = node.machine.endpoints();
+        let Endpoints { sockets, listeners, .. } = &node.endpoints;
         let bound = Bound {
-            sockets: endpoints.sockets.iter().map(|socket| (socket.id, socket.bind)).collect(),
-            listeners: endpoints.listeners.iter().map(|listener| (listener.id, listener.bind)).collect(),
+            sockets: sockets.iter().map(|socket| (socket.id, socket.bind)).collect(),
+            listeners: listeners.iter().map(|listener| (listener.id, listener.bind)).collect(),
             ..Bound::default()
         };
         self.call(index, |machine, now, out| machine.handle_start(now, &bound, out));
@@ -155,6 +165,12 @@ impl<M: Machine> Network<M> {
         let request = RequestId(self.requests);
         self.call(index, |machine, now, out| machine.handle_command(now, request, command, out));
         request
+    }
+
+    /// The reply to a command, once it is there.
+    #[must_use]
+    pub fn reply(&self, index: usize, request: RequestId) -> Option<&M::Reply> {
+        self.nodes[index].replies.get(&request)
     }
 
     /// Calls the machine of a node, and performs its actions.
@@ -176,7 +192,7 @@ impl<M: Machine> Network<M> {
             match self.nodes[index].state {
                 State::Up => self.deliver(index, input),
                 State::Paused => self.nodes[index].waiting.push(input),
-                State::Down => {}
+                State::Down | State::Off => {}
             }
         }
         self.now = until;
@@ -227,10 +243,10 @@ impl<M: Machine> Network<M> {
         }
     }
 
-    /// Ends a process at once. With `power` its host is off: the disk loses unsynced writes, and peers get no reset.
+    /// Ends a process at once. With `power` its host is off: the disk loses unsynced writes, and peers get no answer.
     pub fn crash(&mut self, index: usize, power: bool) {
         let node = &mut self.nodes[index];
-        node.state = State::Down;
+        node.state = if power { State::Off } else { State::Down };
         node.waiting.clear();
         if power {
             node.disk.lose_power();
@@ -260,7 +276,7 @@ impl<M: Machine> Network<M> {
     /// Whether a node runs.
     #[must_use]
     pub fn is_up(&self, index: usize) -> bool {
-        self.nodes[index].state != State::Down
+        matches!(self.nodes[index].state, State::Up | State::Paused)
     }
 
     fn deliver(&mut self, index: usize, input: Input) {
@@ -359,7 +375,7 @@ impl<M: Machine> Network<M> {
             match action {
                 Action::Send { to, bytes, socket } => self.datagram(index, socket, to, bytes),
                 Action::Broadcast { bytes, socket } => self.broadcast(index, socket, bytes),
-                Action::Open { stream, to, .. } => self.open((index, stream), to),
+                Action::Open { stream, to, from } => self.open((index, stream), to, from),
                 Action::Write { stream, bytes } => self.write((index, stream), &bytes),
                 Action::Read { stream, credit } => {
                     if let Some(pipe) = self.pipes.get_mut(&(index, stream)) {
@@ -397,21 +413,19 @@ impl<M: Machine> Network<M> {
     }
 
     fn datagram(&mut self, from: usize, socket: SocketId, to: SocketAddr, bytes: &[u8]) {
-        let source = self.socket_addr(from, socket);
+        self.packets += 1;
+        let Some(source) = self.socket_addr(from, socket) else { return };
         for index in 0..self.nodes.len() {
-            let sockets = self.nodes[index].machine.endpoints().sockets;
-            let target = sockets.iter().find(|socket| socket.bind == to).map(|socket| socket.id);
-            if let (Some(socket), Some(source)) = (target, source) {
-                self.send_datagram(
-                    from,
-                    index,
-                    Input::Datagram { socket, from: source, bytes: bytes.to_vec() },
-                );
+            let sockets = &self.nodes[index].endpoints.sockets;
+            if let Some(socket) = sockets.iter().find(|socket| socket.bind == to).map(|socket| socket.id) {
+                let datagram = Input::Datagram { socket, from: source, bytes: bytes.to_vec() };
+                self.send_datagram(from, index, datagram);
             }
         }
     }
 
     fn broadcast(&mut self, from: usize, socket: SocketId, bytes: &[u8]) {
+        self.packets += 1;
         let Some(source) = self.socket_addr(from, socket) else { return };
         for index in 0..self.nodes.len() {
             self.send_datagram(from, index, Input::Datagram { socket, from: source, bytes: bytes.to_vec() });
@@ -419,7 +433,7 @@ impl<M: Machine> Network<M> {
     }
 
     fn socket_addr(&self, index: usize, socket: SocketId) -> Option<SocketAddr> {
-        let sockets = self.nodes[index].machine.endpoints().sockets;
+        let sockets = &self.nodes[index].endpoints.sockets;
         sockets.iter().find(|known| known.id == socket).map(|socket| socket.bind)
     }
 
@@ -431,32 +445,39 @@ impl<M: Machine> Network<M> {
         }
     }
 
-    /// A connection to a node that is down is refused; one across a cut gets no answer.
-    fn open(&mut self, from: End, to: SocketAddr) {
+    /// Opens a connection. One to a node that is down is refused. One across a cut, or to a host that is off, gets no answer.
+    ///
+    /// # Panics
+    /// If the local address is not one of the node: a kernel has no such address.
+    fn open(&mut self, from: End, to: SocketAddr, local: Option<IpAddr>) {
         self.pipes.insert(from, Pipe::default());
+        let own = self.nodes[from.0].endpoints.listeners.first().map_or(to.ip(), |own| own.bind.ip());
+        assert!(local.is_none_or(|local| local == own), "{local:?} is no address of node {}", from.0);
         let listens = |node: &Node<M>| {
-            let listeners = node.machine.endpoints().listeners;
+            let listeners = &node.endpoints.listeners;
             listeners.iter().find(|listener| listener.bind == to).map(|listener| listener.id)
         };
-        let target = self.nodes.iter().enumerate().find_map(|(at, node)| Some((at, listens(node)?)));
-        let Some((target, listener)) = target.filter(|(at, _)| self.is_up(*at)) else {
+        let mut targets = (0..self.nodes.len()).filter_map(|at| Some((at, listens(&self.nodes[at])?)));
+        // A node that took over the address of another counts.
+        let target = targets.clone().find(|(at, _)| self.is_up(*at)).or_else(|| targets.next());
+        let Some((target, listener)) = target.filter(|(at, _)| self.nodes[*at].state != State::Down) else {
             return self.send_stream(from, Input::Closed { stream: from.1, reason: CloseReason::Refused });
         };
-        if self.cut.contains(&(from.0, target)) || self.cut.contains(&(target, from.0)) {
+        let is_cut = self.cut.contains(&(from.0, target)) || self.cut.contains(&(target, from.0));
+        if is_cut || !self.is_up(target) {
             return;
         }
         self.nodes[target].accepted += 1;
         let other = (target, StreamId::accepted(self.nodes[target].accepted));
         self.pipes.insert(from, Pipe { peer: Some(other), ..Pipe::default() });
         self.pipes.insert(other, Pipe { peer: Some(from), ..Pipe::default() });
-        let ip =
-            self.nodes[from.0].machine.endpoints().listeners.first().map_or(to.ip(), |own| own.bind.ip());
-        let source = SocketAddr::new(ip, 40_000);
+        let source = SocketAddr::new(own, 40_000);
         self.send_stream(other, Input::Accepted { stream: other.1, listener, from: source, local: to });
         self.send_stream(from, Input::Connected { stream: from.1, local: source });
     }
 
     fn write(&mut self, from: End, bytes: &[u8]) {
+        self.packets += 1;
         let Some(pipe) = self.pipes.get_mut(&from) else { return };
         pipe.unreported += bytes.len();
         let Some(peer) = pipe.peer else { return };

@@ -98,6 +98,20 @@ fn cuts_pauses_and_crashes_take_effect() {
 }
 
 #[test]
+fn a_host_that_is_off_gives_no_answer_until_another_has_its_address() {
+    let (mut network, out) = (puppets(1000), StreamId::opened(0));
+    network.crash(1, true);
+    network.command(0, vec![Do::Send(addr(1), "lost".into()), Do::Open(addr(1), None)]);
+    network.run(SECOND);
+    assert_eq!((seen(&mut network, 0), network.packets), (Vec::new(), 1), "no refusal");
+    network.add(|_| Puppet { bind: addr(1), credit: 1000, ..Puppet::default() });
+    network.command(0, vec![Do::Open(addr(1), None)]);
+    network.run(SECOND);
+    assert_eq!(seen(&mut network, 2), [format!("{} accepted 10.0.0.1", StreamId::accepted(1))]);
+    assert!(!seen(&mut network, 0).iter().any(|line| line.starts_with(&out.to_string())));
+}
+
+#[test]
 fn a_loss_of_power_keeps_synced_writes() {
     let mut network = puppets(0);
     network.command(0, vec![Do::Put("a", b"1".to_vec(), false), Do::Put("b", b"2".to_vec(), true)]);

@@ -1,29 +1,17 @@
 //! Dispatch: gives every message of a connection, and every command, to the part that handles it.
 
-use core::time::Duration;
-
 use super::contact::Contact;
 use super::delivery::Sending;
 use super::join::StateReceived;
 use super::machine::{Cause, Out, Pastry};
 use super::message::{About, Body, Message};
+use super::transport::Sender;
 use super::{Command, Reply, state_transfer};
 use crate::machine::Refusal;
 use crate::pool::UNFINISHED;
 use crate::tag::{RequestId, StreamId};
 use crate::time::Now;
 use crate::wire::DecodeError;
-
-/// The sender of a message, and its connection.
-#[derive(Clone, Copy)]
-struct Sender {
-    contact: Contact,
-    stream: StreamId,
-    /// The round trip of the connection.
-    rtt: Option<Duration>,
-    /// Whether the connection proves its address.
-    is_validated: bool,
-}
 
 impl Pastry {
     /// Handles the bytes of a connection.
@@ -44,8 +32,8 @@ impl Pastry {
             Err(error) => return Err(self.refuse(now, stream, error.into(), out)),
         };
         let mut drained = messages.drain(..);
-        let mut refusal = None;
-        if self.lower.transport.peer(stream).is_none() {
+        let (mut refusal, mut sender) = (None, self.lower.transport.sender(stream));
+        if sender.is_none() {
             refusal = match drained.next() {
                 Some(Message::Hello { ring, from }) if ring == self.lower.env.ring() => {
                     self.greeted(now, stream, from, out);
@@ -55,18 +43,17 @@ impl Pastry {
                 Some(_) => Some("a message before the hello"),
                 None => None,
             };
+            sender = self.lower.transport.sender(stream);
         }
-        let sender = self.lower.transport.peer(stream).filter(|_| refusal.is_none());
-        if let Some(contact) = sender {
-            let is_validated = self.lower.transport.is_address_validated(stream, contact.addr);
+        if let Some(sender) = sender {
+            let Sender { contact, is_validated, .. } = sender;
             if self.lower.tables.is_avoided(contact.id) && is_validated {
                 // PD-4: a message from it arrived, so it is probed at once.
                 self.lower.prober.hasten_away(contact.id, now.mono);
             }
             self.delivery.begin_acks(contact, stream);
-            let rtt = self.lower.transport.rtt(stream).filter(|_| is_validated);
             for message in drained {
-                self.handle_message(now, Sender { contact, stream, rtt, is_validated }, message, out);
+                self.handle_message(now, sender, message, out);
             }
             self.delivery.send_acks(&mut self.lower.cx(now, out));
         } else {

@@ -239,24 +239,29 @@ impl Pastry {
     }
 
     /// Acts on the effects of lower parts until there are none.
+    #[inline]
     fn apply(&mut self, now: Now, out: Out<'_, '_>) {
         while let Some(effect) = self.lower.effects.pop_front() {
-            let cx = &mut self.lower.cx(now, out);
-            match effect {
-                Effect::NewLeaf(id) | Effect::AnnounceTo(id) => self.join.announce_to(cx, id),
-                Effect::ForgottenBy(id) => self.join.announce_again(cx, id),
-                Effect::Recovered(id) => self.delivery.on_recovered(cx, id),
-                Effect::Away(id) => self.delivery.on_unreachable(cx, id),
-                Effect::StillAway(id) => self.repair.on_still_away(cx, id),
-                Effect::Dead(contact) => self.on_dead(now, contact, out),
-                Effect::ProbeAnswered { contact, leaf_set_digest } => {
-                    self.join.on_probe_answered(cx, contact);
-                    self.repair.on_probe_answered(cx, contact.id, leaf_set_digest);
-                }
-                Effect::Activated => {
-                    self.repair.start(cx);
-                    self.delivery.on_activated(cx);
-                }
+            self.act_on(now, effect, out);
+        }
+    }
+
+    fn act_on(&mut self, now: Now, effect: Effect, out: Out<'_, '_>) {
+        let cx = &mut self.lower.cx(now, out);
+        match effect {
+            Effect::NewLeaf(id) | Effect::AnnounceTo(id) => self.join.announce_to(cx, id),
+            Effect::ForgottenBy(id) => self.join.announce_again(cx, id),
+            Effect::Recovered(id) => self.delivery.on_recovered(cx, id),
+            Effect::Away(id) => self.delivery.on_unreachable(cx, id),
+            Effect::StillAway(id) => self.repair.on_still_away(cx, id),
+            Effect::Dead(contact) => self.on_dead(now, contact, out),
+            Effect::ProbeAnswered { contact, leaf_set_digest } => {
+                self.join.on_probe_answered(cx, contact);
+                self.repair.on_probe_answered(cx, contact.id, leaf_set_digest);
+            }
+            Effect::Activated => {
+                self.repair.start(cx);
+                self.delivery.on_activated(cx);
             }
         }
     }
@@ -287,8 +292,10 @@ impl Pastry {
         if self.lower.env.is_stopping() {
             return;
         }
-        self.join.advance(&mut self.lower.cx(now, out));
-        self.apply(now, out);
+        if !self.join.is_active() {
+            self.join.advance(&mut self.lower.cx(now, out));
+            self.apply(now, out);
+        }
         let cx = &mut self.lower.cx(now, out);
         self.repair.advance(cx);
         self.delivery.retry_ready(cx);

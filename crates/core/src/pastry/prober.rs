@@ -22,10 +22,11 @@
 //! timers is added to T.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use super::contact::Contact;
+use crate::common::Timers;
 use crate::id::Id;
 use crate::time::Instant;
 
@@ -93,7 +94,6 @@ struct Probe {
     /// Whether the node's system has refused a connection since.
     refused: bool,
     restarts: u8,
-    due: Instant,
 }
 
 /// The result of an answered probe.
@@ -132,7 +132,7 @@ struct Pace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prober {
     active: BTreeMap<u64, Probe>,
-    due: BTreeSet<(Instant, u64)>,
+    due: Timers<u64>,
     /// Nodes that others named, those for the leaf set first.
     unverified: VecDeque<(Contact, bool)>,
     /// Known nodes, the suspected first.
@@ -154,7 +154,7 @@ impl Prober {
     pub(super) fn new(probes_max: usize, candidates_max: usize, away_timeout: Duration) -> Self {
         Self {
             active: BTreeMap::new(),
-            due: BTreeSet::new(),
+            due: Timers::default(),
             unverified: VecDeque::new(),
             known: VecDeque::new(),
             known_active: 0,
@@ -225,7 +225,6 @@ impl Prober {
         }
         *self.active_count(reason) += 1;
         let timeout = timeout(contact.id) + self.pace.lateness;
-        let due = now + timeout;
         self.active.insert(
             nonce,
             Probe {
@@ -239,17 +238,16 @@ impl Prober {
                 by_stream: None,
                 refused: false,
                 restarts: 0,
-                due,
             },
         );
-        self.due.insert((due, nonce));
+        self.due.set(nonce, now + timeout);
         Some((contact, reason == Reason::Suspected))
     }
 
     /// The next action that is due.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Due> {
-        let &(due, nonce) = self.due.first().filter(|(due, _)| *due <= now)?;
-        self.due.pop_first();
+        let (due, nonce) = self.due.next().filter(|(due, _)| *due <= now)?;
+        self.due.cancel(nonce);
         let away_timeout = self.away_timeout;
         self.pace.lateness = now.since(due).min(LATENESS_MAX).max(self.pace.lateness / 2);
         let probe = self.active.get_mut(&nonce)?;
@@ -288,7 +286,7 @@ impl Prober {
                 if !*is_reported && now.since(*since) >= away_timeout / 2 =>
             {
                 *is_reported = true;
-                self.due.insert((due, nonce));
+                self.due.set(nonce, due);
                 return Some(Due::StillAway { contact });
             }
             Stage::Away { since, interval, regular, may_hasten, .. } => {
@@ -298,8 +296,8 @@ impl Prober {
                 ((*regular).min(*since + away_timeout), true)
             }
         };
-        (probe.due, probe.sent) = (next, now);
-        self.due.insert((next, nonce));
+        probe.sent = now;
+        self.due.set(nonce, next);
         Some(Due::Send { nonce, contact, by_stream })
     }
 
@@ -323,10 +321,8 @@ impl Prober {
         let regular = now + interval;
         probe.stage =
             Stage::Away { since: now, interval, is_reported: !was_asking, regular, may_hasten: true };
-        probe.due = regular;
-        let leaf = core::mem::take(&mut probe.leaf);
-        let (due, reason) = (probe.due, probe.reason);
-        self.due.insert((due, nonce));
+        let (leaf, reason) = (core::mem::take(&mut probe.leaf), probe.reason);
+        self.due.set(nonce, regular);
         self.leaf_pending -= usize::from(leaf);
         if was_asking {
             *self.active_count(reason) -= 1;
@@ -341,12 +337,10 @@ impl Prober {
         let Some((&nonce, probe)) = found else { return };
         let at = now.max(probe.sent + probe.timeout);
         if let Stage::Away { may_hasten: may_hasten @ true, .. } = &mut probe.stage
-            && at < probe.due
+            && self.due.get(nonce).is_some_and(|due| at < due)
         {
             *may_hasten = false;
-            self.due.remove(&(probe.due, nonce));
-            probe.due = at;
-            self.due.insert((at, nonce));
+            self.due.set(nonce, at);
         }
     }
 
@@ -356,9 +350,7 @@ impl Prober {
         for (&nonce, probe) in refused {
             probe.refused = true;
             if matches!(probe.stage, Stage::Asking(_)) && now.since(probe.started) >= probe.timeout {
-                self.due.remove(&(probe.due, nonce));
-                probe.due = now;
-                self.due.insert((now, nonce));
+                self.due.set(nonce, now);
             }
         }
     }
@@ -439,7 +431,7 @@ impl Prober {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        self.due.next().map(|(due, _)| due)
     }
 
     #[cfg(test)]
@@ -449,7 +441,7 @@ impl Prober {
 
     fn take(&mut self, nonce: u64) -> Option<Probe> {
         let probe = self.active.remove(&nonce)?;
-        self.due.remove(&(probe.due, nonce));
+        self.due.cancel(nonce);
         self.pending.remove(&probe.contact.id);
         self.leaf_pending -= usize::from(probe.leaf);
         if matches!(probe.stage, Stage::Asking(_)) {

@@ -27,6 +27,19 @@ const RECEIVED_KEPT: usize = 64;
 
 type Out<'a, 'b> = &'a mut Outbox<'b, Pastry>;
 
+/// The node at the other end of a connection.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    /// The node, as its greeting claims.
+    pub(super) contact: Contact,
+    pub(super) stream: StreamId,
+    /// The round trip, if it was measured and the connection proves the address.
+    pub(super) rtt: Option<Duration>,
+    /// Whether the connection proves that the node can be reached at its address: this node opened it to that address, or
+    /// it came from that IP address.
+    pub(super) is_validated: bool,
+}
+
 /// The connections of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Transport {
@@ -138,13 +151,7 @@ impl Transport {
     /// its address.
     pub(super) fn take_measured(&mut self) -> Option<(Contact, Duration)> {
         let (stream, rtt) = self.pool.take_measured()?;
-        let contact = self.peer(stream)?;
-        self.is_address_validated(stream, contact.addr).then_some((contact, rtt))
-    }
-
-    /// The round trip of a connection; `None` before it was measured.
-    pub(super) fn rtt(&self, stream: StreamId) -> Option<Duration> {
-        self.pool.rtt(stream)
+        self.sender(stream).filter(|sender| sender.is_validated).map(|sender| (sender.contact, rtt))
     }
 
     /// Reuses the memory of messages that were handled.
@@ -216,15 +223,11 @@ impl Transport {
         self.pool.greeted(now, stream, from, from.addr, out);
     }
 
-    /// The node at the other end of a connection, as its greeting claims; `None` before its greeting.
-    pub(super) fn peer(&self, stream: StreamId) -> Option<Contact> {
-        self.pool.label(stream).copied()
-    }
-
-    /// Whether a connection proves that its peer can be reached at `addr`: this node opened it to that address, or it
-    /// came from that IP address.
-    pub(super) fn is_address_validated(&self, stream: StreamId, addr: SocketAddr) -> bool {
-        self.pool.is_address_validated(stream, addr)
+    /// The node at the other end of a connection; `None` before its greeting.
+    pub(super) fn sender(&self, stream: StreamId) -> Option<Sender> {
+        let pool::Peer { label: &contact, addr, rtt } = self.pool.peer(stream)?;
+        let is_validated = addr == Some(contact.addr);
+        Some(Sender { contact, stream, rtt: rtt.filter(|_| is_validated), is_validated })
     }
 
     pub(super) fn connections(&self) -> usize {

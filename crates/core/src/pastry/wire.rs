@@ -280,8 +280,8 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
         },
         kind::ROUTE => Message::Route { transmission: r.u64()?, envelope: envelope(r)? },
         kind::ACK => Message::Ack {
-            transmissions: numbers(r, Reader::u64)?,
-            delivered: numbers(r, |r| r.u128().map(MessageId))?,
+            transmissions: numbers(r, u64::from_be_bytes)?,
+            delivered: numbers(r, |bytes| MessageId(u128::from_be_bytes(bytes)))?,
         },
         kind::NACK => Message::Nack { transmission: r.u64()? },
         kind::RECEIPT => Message::Receipt {
@@ -307,11 +307,14 @@ pub fn decode(bytes: &[u8]) -> Result<Message, DecodeError> {
     Ok(message)
 }
 
-fn numbers<'a, T>(
-    r: &mut Reader<'a>,
-    number: impl Fn(&mut Reader<'a>) -> Result<T, DecodeError>,
+/// Reads a list of numbers of `N` bytes each.
+fn numbers<const N: usize, T>(
+    r: &mut Reader<'_>,
+    number: impl Fn([u8; N]) -> T,
 ) -> Result<Vec<T>, DecodeError> {
-    (0..r.u16()?).map(|_| number(r)).collect()
+    let count = usize::from(r.u16()?);
+    let (numbers, _) = r.bytes(count * N)?.as_chunks();
+    Ok(numbers.iter().map(|bytes| number(*bytes)).collect())
 }
 
 fn envelope(r: &mut Reader<'_>) -> Result<Envelope, DecodeError> {

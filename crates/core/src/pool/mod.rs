@@ -57,7 +57,7 @@ use connection::{CREDIT_BYTES, Connection, Due, Received, Stage};
 use connections::Connections;
 pub use frame::{CHUNK_BYTES, HEADER_BYTES};
 use health::Silence;
-pub use types::{Expects, Full, Lost, Taken};
+pub use types::{Expects, Full, Lost, Peer, Taken};
 
 use crate::machine::Machine;
 use crate::outbox::Outbox;
@@ -347,26 +347,12 @@ impl<L: PartialEq> Pool<L> {
         self.measured.take()
     }
 
-    /// The round trip of a connection; `None` before it was measured.
-    pub fn rtt(&self, stream: StreamId) -> Option<Duration> {
-        self.connections.get(stream)?.health().srtt()
-    }
-
-    /// The label from the greeting on a connection; `None` before it came.
+    /// The peer of a connection; `None` before its greeting.
     #[must_use]
-    pub fn label(&self, stream: StreamId) -> Option<&L> {
-        self.connections.get(stream)?.label()
-    }
-
-    /// Whether a connection proves that its peer can be reached at `addr`: this node opened it to that address, or it
-    /// came from that IP address.
-    #[must_use]
-    pub fn is_address_validated(&self, stream: StreamId, addr: SocketAddr) -> bool {
-        let Some(connection) = self.connections.get(stream) else { return false };
-        match connection.from() {
-            Some(from) => from == addr.ip(),
-            None => connection.peer() == Some(addr),
-        }
+    pub fn peer(&self, stream: StreamId) -> Option<Peer<'_, L>> {
+        let connection = self.connections.get(stream)?;
+        let (addr, rtt) = (connection.peer(), connection.health().srtt());
+        Some(Peer { label: connection.label()?, addr, rtt })
     }
 
     /// Whether the pool has this connection.

@@ -1,5 +1,6 @@
 //! The arguments and results of a pool's calls.
 
+use core::time::Duration;
 use std::net::SocketAddr;
 
 use crate::tag::StreamId;
@@ -26,6 +27,17 @@ pub struct Taken {
     pub stream: StreamId,
     /// Whether that connection is established. If it never is, the peer has certainly not seen the message.
     pub connected: bool,
+}
+
+/// The peer of a connection whose greeting was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer<'a, L> {
+    /// The label from its greeting.
+    pub label: &'a L,
+    /// Where the peer listens. `None` if the connection came from another machine than the one that its greeting names.
+    pub addr: Option<SocketAddr>,
+    /// The round trip of the connection; `None` before it was measured.
+    pub rtt: Option<Duration>,
 }
 
 /// A lost connection.

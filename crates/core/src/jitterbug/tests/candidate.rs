@@ -99,7 +99,7 @@ fn j_10_merge_is_called_when_branches_meet_and_j_11_only_then() {
 fn j_11_a_working_ring_does_not_merge() {
     let mut world = world::World::of(3, &config());
     world.advance(5 * SECOND);
-    let merges = |world: &world::World| world.nodes.values().map(|node| node.counted().merges).sum::<u64>();
+    let merges = |world: &world::World| world.machines().map(|node| node.counted().merges).sum::<u64>();
     let before = merges(&world);
     world.advance(20 * SECOND);
     assert_eq!(merges(&world), before);

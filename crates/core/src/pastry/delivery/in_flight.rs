@@ -26,6 +26,17 @@ pub(super) struct Unacked {
     due: Instant,
 }
 
+/// A message was sent to the next hop.
+#[derive(Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) nonce: u32,
+    pub(super) to: Contact,
+    pub(super) taken: Taken,
+    pub(super) at: Instant,
+    /// How long its acknowledgement may take.
+    pub(super) timeout: Duration,
+}
+
 /// Why a message is deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deferred {
@@ -76,26 +87,18 @@ impl InFlight {
         u64::from(nonce) << 32 | slot as u64
     }
 
-    /// Inserts the transmission with the [next](InFlight::next) number of this nonce.
-    pub(super) fn insert(
-        &mut self,
-        nonce: u32,
-        transit: Transit,
-        to: Contact,
-        taken: Taken,
-        now: Instant,
-        timeout: Duration,
-    ) {
-        let due = now + timeout;
-        let Taken { stream, connected, .. } = taken;
-        let (to, addr) = (to.id, to.addr);
-        let is_extended = false;
-        let unacked = Unacked { transit, to, addr, stream, sent: now, connected, timeout, is_extended, due };
-        let slot = Slot { nonce, unacked: Some(unacked) };
-        match self.free.pop() {
-            Some(at) => self.slots[at as usize] = slot,
-            None => self.slots.push(slot),
+    /// Inserts the transmission with the [next](InFlight::next) number of its nonce.
+    pub(super) fn insert(&mut self, transit: Transit, sent: Sent) {
+        let Sent { nonce, to: Contact { id: to, addr, .. }, taken, at, timeout } = sent;
+        let (due, is_extended, Taken { stream, connected }) = (at + timeout, false, taken);
+        let slot = self.free.pop().map_or(self.slots.len(), |slot| slot as usize);
+        if slot == self.slots.len() {
+            self.slots.push(Slot::default());
         }
+        let slot = &mut self.slots[slot];
+        slot.nonce = nonce;
+        slot.unacked =
+            Some(Unacked { transit, to, addr, stream, sent: at, connected, timeout, is_extended, due });
         self.due = Some(self.due.map_or(due, |first| first.min(due)));
     }
 
@@ -222,7 +225,8 @@ mod tests {
     fn insert(in_flight: &mut InFlight, nonce: u32) -> u64 {
         let number = in_flight.next(nonce);
         let taken = Taken { stream: StreamId::opened(1), connected: true };
-        in_flight.insert(nonce, transit(0), contact(5), taken, Instant::ZERO, SECOND);
+        let sent = Sent { nonce, to: contact(5), taken, at: Instant::ZERO, timeout: SECOND };
+        in_flight.insert(transit(0), sent);
         number
     }
 

@@ -32,7 +32,7 @@ use super::contact::Contact;
 use super::lower::{Cx, Lower};
 use super::message::{AppName, Body, Envelope, Failure, Message, MessageId, PathStep, Report};
 use super::state_transfer;
-use super::tables::{Rtt, Step};
+use super::tables::{Peer, Rtt, Step};
 use super::wire::encode_route;
 use super::{Application, Event, Verdict};
 use crate::common::RecentIds;
@@ -42,7 +42,7 @@ use crate::tag::StreamId;
 use crate::time::Instant;
 use acks::Acks;
 use apps::{Applications, Consulted};
-use in_flight::{Deferred, InFlight, Unacked};
+use in_flight::{Deferred, InFlight, Sent, Unacked};
 use open::{Open, OpenTable};
 use outstanding::OutstandingTable;
 use transit::Transit;
@@ -90,6 +90,20 @@ impl Subject {
         let &Envelope { id, attempt, origin, hops, .. } = envelope;
         Self { id, attempt, origin, hops }
     }
+}
+
+/// The result of a step of a message.
+enum Next {
+    /// The next hop certainly did not take it: another one is to be tried.
+    Again,
+    /// It ended with a report.
+    Ended,
+    /// This node delivers it.
+    Deliver,
+    /// It waits.
+    Defer(Deferred),
+    /// It was sent to the next hop.
+    Sent(Sent),
 }
 
 impl Delivery {
@@ -283,20 +297,24 @@ impl Delivery {
     }
 
     /// Routes a message as far as it goes now.
-    fn route(&mut self, cx: &mut Cx<'_, '_>, transit: Transit) {
-        let mut next = Some(transit);
-        while let Some(transit) = next {
-            next = self.step(cx, transit);
+    fn route(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit) {
+        loop {
+            match self.step(cx, &mut transit) {
+                Next::Again => {}
+                Next::Ended => return,
+                Next::Deliver => return self.deliver(cx, transit.envelope),
+                Next::Defer(why) => return self.defer(cx, transit, why),
+                Next::Sent(sent) => return self.in_flight.insert(transit, sent),
+            }
         }
     }
 
-    /// Takes the next step with a message (P-20). Returns the message if the step failed and another is to be tried.
-    fn step(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit) -> Option<Transit> {
+    /// Takes the next step with a message (P-20).
+    fn step(&mut self, cx: &mut Cx<'_, '_>, transit: &mut Transit) -> Next {
         if transit.tries > cx.config().reroutes_max {
-            self.fail(cx, &transit.envelope, Failure::NoRoute);
-            return None;
+            return self.end(cx, transit, Failure::NoRoute);
         }
-        let Transit { envelope, tried, .. } = &transit;
+        let Transit { envelope, tried, .. } = &*transit;
         let absent = transit.is_join().then_some(envelope.origin.id);
         let Lower { env, tables, .. } = &mut *cx.lower;
         let step = if envelope.attempt == 0 {
@@ -314,47 +332,35 @@ impl Delivery {
             Step::Forward { to, .. } => self.forward(cx, transit, to),
             Step::Blocked { by } => {
                 cx.suspect(by);
-                self.defer(cx, transit, Deferred::UntilVerdict(by));
-                None
+                Next::Defer(Deferred::UntilVerdict(by))
             }
         }
     }
 
     /// Handles a message at its owner.
-    #[inline]
-    fn arrive(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit) -> Option<Transit> {
+    fn arrive(&mut self, cx: &mut Cx<'_, '_>, transit: &mut Transit) -> Next {
         if !self.is_active && !transit.is_join() {
             // PA-19: the ring may route our keys here before this node knows the ring. A join is answered even so: else
             // two joiners that own each other's ids would wait for ever.
-            self.defer(cx, transit, Deferred::UntilActive);
-            return None;
+            return Next::Defer(Deferred::UntilActive);
         }
         if transit.envelope.to_node && transit.envelope.key != cx.own().id {
-            self.fail(cx, &transit.envelope, Failure::NoSuchNode);
-            return None;
+            return self.end(cx, transit, Failure::NoSuchNode);
         }
         match self.consult(cx, &mut transit.envelope, None) {
-            Consulted::Stopped => self.fail(cx, &transit.envelope, Failure::Stopped),
+            Consulted::Stopped => self.end(cx, transit, Failure::Stopped),
             Consulted::Changed { next: Some(next) } if next != cx.own().id => {
-                return self.transmit(cx, transit, next);
+                self.transmit(cx, transit, next)
             }
-            Consulted::Changed { .. } | Consulted::Unchanged => self.deliver(cx, transit.envelope),
+            Consulted::Changed { .. } | Consulted::Unchanged => Next::Deliver,
         }
-        None
     }
 
     /// Forwards a message to another node.
-    #[inline]
-    fn forward(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit, to: Id) -> Option<Transit> {
+    fn forward(&mut self, cx: &mut Cx<'_, '_>, transit: &mut Transit, to: Id) -> Next {
         match self.consult(cx, &mut transit.envelope, Some(to)) {
-            Consulted::Stopped => {
-                self.fail(cx, &transit.envelope, Failure::Stopped);
-                None
-            }
-            Consulted::Changed { next: Some(next) } if next == cx.own().id => {
-                self.deliver(cx, transit.envelope);
-                None
-            }
+            Consulted::Stopped => self.end(cx, transit, Failure::Stopped),
+            Consulted::Changed { next: Some(next) } if next == cx.own().id => Next::Deliver,
             Consulted::Changed { next: Some(next) } => self.transmit(cx, transit, next),
             Consulted::Changed { next: None } | Consulted::Unchanged => self.transmit(cx, transit, to),
         }
@@ -466,17 +472,15 @@ impl Delivery {
         }
     }
 
-    /// Sends a message to the next hop and waits for its acknowledgement. Returns the message if it could not be sent.
-    fn transmit(&mut self, cx: &mut Cx<'_, '_>, mut transit: Transit, to: Id) -> Option<Transit> {
+    /// Sends a message to the next hop.
+    fn transmit(&mut self, cx: &mut Cx<'_, '_>, transit: &mut Transit, to: Id) -> Next {
         if transit.envelope.ttl == 0 {
-            self.fail(cx, &transit.envelope, Failure::HopLimit);
-            return None;
+            return self.end(cx, transit, Failure::HopLimit);
         }
-        let Some(peer) = cx.tables().peer(to) else {
+        let Some(&Peer { contact, rtt, .. }) = cx.tables().peer(to) else {
             transit.refused_by(to);
-            return Some(transit);
+            return Next::Again;
         };
-        let (contact, score) = (peer.contact, peer.rtt.score().0);
         let nonce = cx.lower.env.rng().next_u32();
         let transmission = self.in_flight.next(nonce);
         // The envelope is changed for the next hop and changed back: a copy would cost more.
@@ -486,7 +490,7 @@ impl Delivery {
         envelope.ttl -= 1;
         envelope.hops = envelope.hops.saturating_add(1);
         if let Body::Trace { path } = &mut envelope.body {
-            let rtt_micros = Some(score).filter(|&rtt| rtt != u32::MAX);
+            let rtt_micros = Some(rtt.score().0).filter(|&rtt| rtt != u32::MAX);
             path.push(PathStep { contact: own, rtt_micros });
         }
         let Lower { env, transport, .. } = &mut *cx.lower;
@@ -504,13 +508,13 @@ impl Delivery {
         }
         let Some(taken) = taken else {
             transit.refused_by(to);
-            return Some(transit);
+            return Next::Again;
         };
         cx.count().messages_forwarded += 1;
         // A long message takes longer: one megabyte per second is assumed. A connection that must be opened first costs
         // another round trip.
         let long = Duration::from_micros(transit.payload_bytes() as u64);
-        let hop = cx.tables().ack_timeout(to);
+        let hop = cx.tables().ack_timeout_of(rtt);
         let timeout = if taken.connected { hop } else { hop * 2 } + long;
         if unchanged.1 == 0 && transit.envelope.origin == own {
             // A loss on the way is reported; this is for reports that are lost themselves.
@@ -518,8 +522,7 @@ impl Delivery {
             let settled = measured.map_or(SETTLED_UNMEASURED, |settled| settled.max(hop) * 2);
             self.outstanding.sent(transit.envelope.id, to, now, settled + long * 2);
         }
-        self.in_flight.insert(nonce, transit, contact, taken, now, timeout);
-        None
+        Next::Sent(Sent { nonce, to: contact, taken, at: now, timeout })
     }
 
     /// Tries another next hop: this one certainly did not take the message.
@@ -559,6 +562,12 @@ impl Delivery {
             transit.tried.clear();
             self.route(cx, transit);
         }
+    }
+
+    /// Ends a message that goes no further.
+    fn end(&mut self, cx: &mut Cx<'_, '_>, transit: &Transit, why: Failure) -> Next {
+        self.fail(cx, &transit.envelope, why);
+        Next::Ended
     }
 
     /// Fails an attempt before an application saw it.

@@ -135,8 +135,8 @@ impl Delivery {
     }
 
     fn finish(&mut self, cx: &mut Cx<'_, '_>, id: MessageId, reply: Reply) {
-        if let Some(at) = self.outstanding.take(id) {
-            cx.out.reply(at.request, reply);
+        if let Some(request) = self.outstanding.end(id) {
+            cx.out.reply(request, reply);
         }
     }
 }

@@ -178,14 +178,16 @@ impl OutstandingTable {
         self.slots.get(slot(id))?.as_ref().filter(|at| at.envelope.id == id)
     }
 
-    pub(super) fn take(&mut self, id: MessageId) -> Option<Outstanding> {
-        self.get(id)?;
+    /// Ends a message, and returns its request. It is dropped in place: it is large, and every message ends here.
+    pub(super) fn end(&mut self, id: MessageId) -> Option<RequestId> {
+        let request = self.get(id)?.request;
+        self.slots[slot(id)] = None;
         self.free.push(slot(id) as u32);
         self.dues[slot(id)] = Instant::FAR;
         if self.free.len() == self.slots.len() {
             self.due = None;
         }
-        self.slots[slot(id)].take()
+        Some(request)
     }
 
     /// Notes that the attempt was sent to a node. If no report comes within `timeout`, another attempt begins. The

@@ -26,7 +26,7 @@ fn attempts(table: &mut OutstandingTable, id: MessageId) -> Vec<u128> {
             assert_eq!(due, id);
             times.push(at.since(START).as_millis());
             if what == Due::Deadline {
-                table.take(id);
+                table.end(id);
             } else {
                 assert!(table.begin_attempt(id, at).is_some());
                 table.sent(id, Id::new(6), at, 100 * MILLI);
@@ -65,19 +65,19 @@ fn pd_9_the_outcome_is_failed_only_if_no_attempt_can_reach_an_application() {
     let mut table = OutstandingTable::new(4);
     let id = insert(&mut table, false);
     assert!(!table.attempt_ended(id, Ended::Failed(Failure::NoApplication), START));
-    assert_eq!(table.take(id).unwrap().give_up(), failed, "the only attempt failed for certain");
+    assert_eq!(table.get(id).unwrap().give_up(), failed, "the only attempt failed for certain");
     // The first attempt is pending when the second begins: its end is uncertain.
     let id = insert(&mut table, false);
     table.begin_attempt(id, START + 100 * MILLI);
     assert!(table.attempt_ended(id, Ended::Failed(Failure::NoApplication), START + 110 * MILLI));
-    assert_eq!(table.take(id).unwrap().give_up(), Outcome::Unknown);
+    assert_eq!(table.get(id).unwrap().give_up(), Outcome::Unknown);
     // The first attempt ended for certain before the second began.
     let id = insert(&mut table, true);
     assert!(table.attempt_ended(id, Ended::Busy(50 * MILLI), START));
     assert_eq!(table.deadline(), Some(START + 50 * MILLI), "once or not, it may be sent again");
     table.begin_attempt(id, START + 50 * MILLI);
     assert!(!table.attempt_ended(id, Ended::Failed(Failure::NoApplication), START + 60 * MILLI));
-    assert_eq!(table.take(id).unwrap().give_up(), failed);
+    assert_eq!(table.get(id).unwrap().give_up(), failed);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_report_of_an_earlier_user_of_the_slot_finds_nothing() {
     let mut table = OutstandingTable::new(1);
     let first = insert(&mut table, false);
     assert!(!table.has_room());
-    table.take(first);
+    table.end(first);
     let second = table.next_id(8 << 64);
     assert_eq!((first.0 ^ second.0) & SLOT_MASK, 0, "the same slot");
     assert!(table.has_room() && table.get(first).is_none() && table.was_sent_to(first, Id::new(5)).is_none());

@@ -276,8 +276,13 @@ impl Tables {
 
     /// The acknowledgement timeout of a node (PD-3).
     pub(super) fn ack_timeout(&self, id: Id) -> Duration {
-        let measured = self.peers.get(id).and_then(|peer| peer.rtt.timeout());
-        measured.unwrap_or(ACK_TIMEOUT_UNMEASURED).min(ACK_TIMEOUT_MAX).max(self.ack_timeout_min)
+        self.ack_timeout_of(self.peers.get(id).map_or_else(Rtt::default, |peer| peer.rtt))
+    }
+
+    /// The acknowledgement timeout of a node with this round-trip time.
+    pub(super) fn ack_timeout_of(&self, rtt: Rtt) -> Duration {
+        let measured = rtt.timeout().unwrap_or(ACK_TIMEOUT_UNMEASURED);
+        measured.min(ACK_TIMEOUT_MAX).max(self.ack_timeout_min)
     }
 
     /// The next step of a message to `key`.

@@ -164,12 +164,12 @@ fn reports_of_a_join() -> (TablesSent, TablesSent) {
     let root = group.owner(joiner.id);
     let seed = group
         .alive()
-        .map(|member| &member.pastry)
+        .map(|node| &node.machine)
         .find(|pastry| matches!(pastry.decide(joiner.id), Step::Forward { .. }));
-    let owner = group.alive().map(|member| &member.pastry).find(|pastry| pastry.own().id == root);
+    let owner = group.alive().map(|node| &node.machine).find(|pastry| pastry.own().id == root);
     let sent = |pastry: &Pastry, hops: u8| {
         let mut rig = Rig::new(pastry.clone());
-        rig.now.mono = group.now;
+        rig.now.mono = group.time().mono;
         let envelope = Envelope {
             id: MessageId(1),
             attempt: 0,
@@ -420,31 +420,30 @@ fn fifteen_joins_at_once_into_one_node_settle_without_a_storm() {
     joiners.into_iter().for_each(|index| group.run_until_active(index));
     group.run(10 * SECOND);
     group.assert_leaf_sets_are_exact();
-    let messages = |group: &Group| group.frames + group.datagrams;
-    let (together, apart) = (messages(&group), messages(&one_after_the_other));
+    let (together, apart) = (group.packets, one_after_the_other.packets);
     assert!(together <= 4 * apart, "{together} messages, {apart} one after the other");
     group.run(15 * SECOND);
-    let before = messages(&group);
+    let before = group.packets;
     group.run(10 * SECOND);
-    assert!(messages(&group) - before < 16 * 6, "then silence: {}", messages(&group) - before);
+    assert!(group.packets - before < 16 * 6, "then silence: {}", group.packets - before);
 }
 
 #[test]
 fn a_joiner_whose_id_is_taken_gets_an_event() {
     let mut group = Group::ring(10, 2, &small());
-    let taken = group.members[4].pastry.own().id;
+    let taken = group.nodes[4].machine.own().id;
     let index = group.start(Config { id: taken, seeds: vec![addr(1)], ..small() });
     group.run(2 * SECOND);
-    assert!(group.members[index].events.contains(&Event::IdTaken));
+    assert!(group.nodes[index].events.contains(&Event::IdTaken));
 }
 
 #[test]
 fn a_seed_that_is_dead_is_passed_over_for_the_next() {
     let mut group = Group::ring(5, 2, &small());
-    group.kill(1);
+    group.crash(1, true);
     let index = group.start(Config { id: Id::new(99), seeds: vec![addr(1), addr(2)], ..small() });
     group.run(8 * SECOND);
-    assert!(group.members[index].pastry.is_active());
+    assert!(group.nodes[index].machine.is_active());
 }
 
 #[test]
@@ -455,7 +454,7 @@ fn nodes_that_name_each_other_as_seeds_form_one_ring() {
         group.start(Config { id: Id::new(index << 120 | 5), seeds: seeds.clone(), ..small() });
     }
     group.run(240 * SECOND);
-    assert!(group.alive().all(|member| member.pastry.is_active()));
+    assert!(group.alive().all(|node| node.machine.is_active()));
     group.assert_leaf_sets_are_exact();
 }
 
@@ -494,7 +493,7 @@ fn seeds_that_start_together_bootstrap_one_ring() {
             group.run(Duration::from_millis(rng.below(20)));
         }
         group.run(15 * SECOND);
-        assert!(group.members.iter().all(|member| member.pastry.is_active()), "seed {seed}");
+        assert!(group.nodes.iter().all(|node| node.machine.is_active()), "seed {seed}");
         group.assert_leaf_sets_are_exact();
     }
 }

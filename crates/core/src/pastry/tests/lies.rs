@@ -73,15 +73,15 @@ fn a_join_report_from_an_unproved_address_is_probed_first() {
 #[test]
 fn an_announcement_does_not_take_over_the_id_of_a_live_node() {
     let mut group = Group::ring(10, 2, &small());
-    let taken = group.members[4].pastry.own();
+    let taken = group.nodes[4].machine.own();
     // The objection of the live node is slow, so the other one gets as far as announcing itself.
-    group.latency = Box::new(|a, b| if a == 4 && b == 10 { 3 * SECOND } else { SECOND / 200 });
+    group.latency(|a, b| if a == 4 && b == 10 { 3 * SECOND } else { SECOND / 200 });
     let index = group.start(Config { id: taken.id, seeds: vec![addr(1)], ..small() });
     group.run(20 * SECOND);
-    assert!(!group.members[index].pastry.is_active());
-    assert!(group.members[index].events.contains(&Event::IdTaken));
+    assert!(!group.nodes[index].machine.is_active());
+    assert!(group.nodes[index].events.contains(&Event::IdTaken));
     for at in (0..10).filter(|&at| at != 4) {
-        let known = group.members[at].pastry.contact(taken.id);
+        let known = group.nodes[at].machine.contact(taken.id);
         assert!(known.is_none_or(|known| known == taken), "node {at} knows {known:?}");
     }
 }

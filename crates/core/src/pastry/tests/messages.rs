@@ -34,11 +34,10 @@ pub(super) fn accepted_by(reply: Option<&Reply>) -> Option<Contact> {
 
 /// All delivered messages, with the node that delivered each.
 fn delivered(group: &Group) -> Vec<(Id, Vec<u8>)> {
-    let events =
-        group.members.iter().flat_map(|member| member.events.iter().map(move |event| (member, event)));
+    let events = group.nodes.iter().flat_map(|node| node.events.iter().map(move |event| (node, event)));
     events
-        .filter_map(|(member, event)| match event {
-            Event::Delivered { payload, .. } => Some((member.pastry.own().id, payload.clone())),
+        .filter_map(|(node, event)| match event {
+            Event::Delivered { payload, .. } => Some((node.machine.own().id, payload.clone())),
             _ => None,
         })
         .collect()
@@ -47,8 +46,8 @@ fn delivered(group: &Group) -> Vec<(Id, Vec<u8>)> {
 /// The nodes on the path of a message to `key`, beginning at `from`.
 fn way(group: &Group, from: usize, key: Id) -> Vec<usize> {
     let mut way = vec![from];
-    while let Step::Forward { to, .. } = group.members[*way.last().unwrap()].pastry.decide(key) {
-        way.push((0..group.members.len()).find(|&at| group.members[at].pastry.own().id == to).unwrap());
+    while let Step::Forward { to, .. } = group.nodes[*way.last().unwrap()].machine.decide(key) {
+        way.push((0..group.nodes.len()).find(|&at| group.nodes[at].machine.own().id == to).unwrap());
     }
     way
 }
@@ -57,7 +56,7 @@ fn way(group: &Group, from: usize, key: Id) -> Vec<usize> {
 pub(super) fn long_way(group: &Group) -> (usize, Id, Vec<usize>) {
     let mut rng = Rng::from_number(8, 8);
     loop {
-        let (from, key) = (rng.index(group.members.len()), Id::new(rng.next_u128()));
+        let (from, key) = (rng.index(group.nodes.len()), Id::new(rng.next_u128()));
         let way = way(group, from, key);
         if way.len() >= 3 {
             return (from, key, way);
@@ -71,7 +70,7 @@ fn n_6_route_sends_to_the_owner_of_the_key() {
     let (from, key, way) = long_way(&group);
     let request = group.command(from, route(key));
     group.run(SECOND);
-    let owner = group.members[*way.last().unwrap()].pastry.own();
+    let owner = group.nodes[*way.last().unwrap()].machine.own();
     let hops = way.len() as u8 - 1;
     let delivered = Outcome::Delivered { by: owner, hops, answer: None };
     assert_eq!(group.reply(from, request), Some(&Reply::Outcome(delivered)));
@@ -81,12 +80,12 @@ fn n_6_route_sends_to_the_owner_of_the_key() {
 fn pa_35a_the_acknowledgement_of_a_delivery_to_its_origin_is_the_receipt() {
     let mut group = Group::ring(2, 1, &small());
     group.run(30 * SECOND);
-    let key = group.members[1].pastry.own().id;
-    let frames = |group: &Group| group.members[1].pastry.counted().frames_sent;
+    let key = group.nodes[1].machine.own().id;
+    let frames = |group: &Group| group.nodes[1].machine.counted().frames_sent;
     let before = frames(&group);
     let requests = [0; 3].map(|_| group.command(0, route(key)));
     group.run(SECOND / 10);
-    let by = group.members[1].pastry.own();
+    let by = group.nodes[1].machine.own();
     let delivered = Reply::Outcome(Outcome::Delivered { by, hops: 1, answer: None });
     assert!(requests.iter().all(|&request| group.reply(0, request) == Some(&delivered)));
     assert!(frames(&group) - before <= 3, "no receipts beside the acknowledgements");
@@ -98,7 +97,7 @@ fn n_7_deliver_happens_once_and_at_the_owner() {
     let (from, key, way) = long_way(&group);
     group.command(from, route(key));
     group.run(30 * SECOND);
-    let owner = group.members[*way.last().unwrap()].pastry.own().id;
+    let owner = group.nodes[*way.last().unwrap()].machine.own().id;
     assert_eq!(delivered(&group), [(owner, b"hi".to_vec())]);
 }
 
@@ -147,9 +146,9 @@ fn judged_ring(armed: usize, decision: &Forward) -> (Group, Vec<Arc<Judge>>) {
         judges.push(judge.clone());
         let seeds = if index == 0 { vec![] } else { vec![addr(0)] };
         let config = Config { id: Id::new(rng.next_u128()), seeds, ..small() };
-        let index = group.start_machine(|bind, seed| {
-            let pastry = Pastry::new(Config { bind, ..config }, seed).unwrap();
-            pastry.with_application(AppName::default(), judge)
+        let index = group.start_machine(move |bind, seed| {
+            let pastry = Pastry::new(Config { bind, ..config.clone() }, seed).unwrap();
+            pastry.with_application(AppName::default(), judge.clone())
         });
         group.run_until_active(index);
     }
@@ -181,7 +180,7 @@ fn n_8_forward_may_rewrite_at_the_first_a_middle_and_the_last_node() {
         let (from, key, way) = long_way(&group);
         group.command(from, route(key));
         group.run(SECOND);
-        let owner = group.members[*way.last().unwrap()].pastry.own().id;
+        let owner = group.nodes[*way.last().unwrap()].machine.own().id;
         assert_eq!(delivered(&group), [(owner, b"changed".to_vec())], "rewritten at {at}");
     }
 }
@@ -208,8 +207,8 @@ fn n_8_forward_may_change_message_and_next_node_at_once() {
     let way = long_way(&group).2;
     for &at in &way {
         // It goes to a leaf instead, and from there to its owner.
-        let ids = |at: &usize| group.members[*at].pastry.own().id;
-        let mut leaves = group.members[at].pastry.leaf_set().members();
+        let ids = |at: &usize| group.nodes[*at].machine.own().id;
+        let mut leaves = group.nodes[at].machine.leaf_set().members();
         let detour = leaves.find(|id| way.iter().all(|at| ids(at) != *id));
         let detour = detour.expect("a leaf that is not on the way");
         let decision = Forward::Change { payload: Some(b"changed".to_vec()), next: Some(detour) };
@@ -217,10 +216,10 @@ fn n_8_forward_may_change_message_and_next_node_at_once() {
         let (from, key, way) = long_way(&group);
         let request = group.command(from, route(key));
         group.run(2 * SECOND);
-        let owner = group.members[*way.last().unwrap()].pastry.own();
+        let owner = group.nodes[*way.last().unwrap()].machine.own();
         assert_eq!(accepted_by(group.reply(from, request)), Some(owner), "{at}");
         assert_eq!(delivered(&group), [(owner.id, b"changed".to_vec())]);
-        let through = (0..30).find(|&at| group.members[at].pastry.own().id == detour).unwrap();
+        let through = (0..30).find(|&at| group.nodes[at].machine.own().id == detour).unwrap();
         assert_eq!(judges[through].asked.load(Ordering::Relaxed), 1);
     }
 }
@@ -237,7 +236,7 @@ fn n_8_the_application_gets_an_error_for_an_impossible_choice_and_the_message_co
         let (from, key, way) = long_way(&group);
         let request = group.command(from, route(key));
         group.run(2 * SECOND);
-        let owner = group.members[*way.last().unwrap()].pastry.own();
+        let owner = group.nodes[*way.last().unwrap()].machine.own();
         assert_eq!(accepted_by(group.reply(from, request)), Some(owner));
         assert_eq!(delivered(&group), [(owner.id, b"hi".to_vec())]);
         assert_eq!(*judges[way[1]].errors.lock().unwrap(), [error]);
@@ -249,7 +248,7 @@ fn n_8_forward_is_called_again_when_a_message_takes_another_path() {
     let (mut group, judges) = judged_ring(99, &Forward::Continue);
     group.run(30 * SECOND);
     let (from, key, way) = long_way(&group);
-    group.kill(way[1]);
+    group.crash(way[1], true);
     let request = group.command(from, route(key));
     group.run(5 * SECOND);
     assert!(accepted_by(group.reply(from, request)).is_some());
@@ -259,18 +258,18 @@ fn n_8_forward_is_called_again_when_a_message_takes_another_path() {
 #[test]
 fn n_9_a_leaf_set_event_has_the_whole_set_and_the_difference() {
     let mut group = Group::ring(6, 1, &small());
-    let newcomer = group.members[0].pastry.own().id.number().wrapping_add(1);
-    group.members[0].events.clear();
+    let newcomer = group.nodes[0].machine.own().id.number().wrapping_add(1);
+    group.nodes[0].events.clear();
     let index = group.start_joining(Id::new(newcomer), &small());
     group.run_until_active(index);
-    let events = &group.members[0].events;
+    let events = &group.nodes[0].events;
     let change = events.iter().find_map(|event| match event {
         Event::LeafSetChanged { clockwise, added, removed, .. } => {
             Some((clockwise[0], added.clone(), removed.len()))
         }
         _ => None,
     });
-    let newcomer = group.members[index].pastry.own();
+    let newcomer = group.nodes[index].machine.own();
     assert_eq!(change, Some((newcomer, vec![newcomer], 0)));
     assert_eq!(events.len(), 1, "one event: {events:?}");
 }
@@ -279,17 +278,17 @@ fn n_9_a_leaf_set_event_has_the_whole_set_and_the_difference() {
 fn pd_9_an_accepted_message_is_not_delivered_again() {
     let mut group = Group::ring(2, 1, &small());
     group.run(30 * SECOND);
-    let key = group.members[1].pastry.own().id;
+    let key = group.nodes[1].machine.own().id;
     // No acknowledgement and no receipt comes back for a while.
-    group.passes = Box::new(|a, _, _| a != 1);
+    group.drop_if(|from, _, _| from == 1);
     let request = group.command(0, route(key));
     group.run(SECOND / 5);
     assert_eq!((delivered(&group).len(), group.reply(0, request)), (1, None));
-    group.passes = Box::new(|_, _, _| true);
+    group.drop_if(|_, _, _| false);
     group.run(5 * SECOND);
     assert!(accepted_by(group.reply(0, request)).is_some());
     assert_eq!(delivered(&group).len(), 1, "the repetitions were recognised by their number");
-    assert!(group.members[1].pastry.counted().duplicates_dropped > 0);
+    assert!(group.nodes[1].machine.counted().duplicates_dropped > 0);
 }
 
 #[test]
@@ -298,12 +297,12 @@ fn n_15_a_retry_avoids_a_node_that_drops_messages() {
     let (from, key, way) = long_way(&group);
     let culprit = way[1];
     // It acknowledges, but sends no routed message and no report.
-    group.passes = Box::new(move |a, _, bytes| {
-        a != culprit || !bytes.get(4..6).is_some_and(|kind| kind == [1, 3] || kind == [1, 6])
+    group.drop_if(move |from, _, bytes| {
+        from == culprit && bytes.get(4..6).is_some_and(|kind| kind == [1, 3] || kind == [1, 6])
     });
     let request = group.command(from, route(key));
     group.run(10 * SECOND);
-    let owner = group.members[*way.last().unwrap()].pastry.own();
+    let owner = group.nodes[*way.last().unwrap()].machine.own();
     assert_eq!(accepted_by(group.reply(from, request)), Some(owner));
     assert_eq!(delivered(&group).len(), 1);
 }
@@ -318,7 +317,7 @@ fn a_message_takes_another_path_within_two_seconds_when_a_node_has_died() {
         // A first one opens the connections.
         group.command(from, route(key));
         group.run(SECOND);
-        group.kill(way[index]);
+        group.crash(way[index], true);
         let request = group.command(from, route(key));
         group.run(2 * SECOND);
         let reply = group.reply(from, request);
@@ -334,22 +333,22 @@ fn pd_4_a_slow_node_is_routed_around_and_keeps_its_entries() {
     let mut group = Group::ring(60, 1, &small());
     group.run(30 * SECOND);
     let (from, key, way) = long_way(&group);
-    let (owner, slow) = (group.members[*way.last().unwrap()].pastry.own(), way[1]);
+    let (owner, slow) = (group.nodes[*way.last().unwrap()].machine.own(), way[1]);
     group.command(from, route(key));
     group.run(SECOND);
     // No bytes arrive from it for five seconds.
-    group.stalled = Some((slow, from, group.now + 5 * SECOND));
-    let slow_id = group.members[slow].pastry.own().id;
+    group.latency(move |a, b| if (a, b) == (slow, from) { 5 * SECOND } else { SECOND / 200 });
+    let slow_id = group.nodes[slow].machine.own().id;
     let request = group.command(from, route(key));
     group.run(SECOND);
     assert_eq!(accepted_by(group.reply(from, request)), Some(owner));
-    assert_eq!(group.members[from].pastry.away(), [slow_id]);
+    assert_eq!(group.nodes[from].machine.away(), [slow_id]);
     group.run(SECOND);
-    group.stalled = None;
+    group.latency(|_, _| SECOND / 200);
     group.run(6 * SECOND);
-    assert_eq!(group.members[from].pastry.away(), [], "its messages arrived");
-    assert!(group.members[from].pastry.contact(slow_id).is_some());
-    let mut events = group.alive().flat_map(|member| &member.events);
+    assert_eq!(group.nodes[from].machine.away(), [], "its messages arrived");
+    assert!(group.nodes[from].machine.contact(slow_id).is_some());
+    let mut events = group.alive().flat_map(|node| &node.events);
     assert!(!events.any(|event| matches!(event, Event::PeerFailed { .. })));
     assert_eq!(delivered(&group).len(), 2, "each once");
 }
@@ -363,7 +362,7 @@ fn pd_10_a_message_sent_once_is_never_retried_after_it_was_lost() {
         let (from, key, way) = long_way(&group);
         group.command(from, route(key));
         group.run(SECOND);
-        group.kill(way[1 + seed as usize % 2]);
+        group.crash(way[1 + seed as usize % 2], true);
         let request = group.command(from, once(key));
         group.run(12 * SECOND);
         match group.reply(from, request) {
@@ -372,7 +371,7 @@ fn pd_10_a_message_sent_once_is_never_retried_after_it_was_lost() {
             other => panic!("{other:?}"),
         }
         assert!(delivered(&group).len() <= 2, "each once at most");
-        assert_eq!(group.members[from].pastry.counted().messages_retried, 0);
+        assert_eq!(group.nodes[from].machine.counted().messages_retried, 0);
     }
     assert_eq!(arrived + unknown, 8, "{arrived} arrived, {unknown} unknown");
 }
@@ -388,7 +387,7 @@ fn pd_1_a_message_to_an_absent_node_fails() {
         wants_answer: false,
         deadline: Some(2 * SECOND),
     };
-    let known = group.members[17].pastry.own();
+    let known = group.nodes[17].machine.own();
     let (there, not_there) = (group.command(3, to(known.id)), group.command(3, to(Id::new(77))));
     group.run(4 * SECOND);
     assert_eq!(accepted_by(group.reply(3, there)), Some(known));
@@ -400,7 +399,7 @@ fn pd_1_a_message_to_an_absent_node_fails() {
 fn the_tables_give_replicas_next_hops_and_owned_keys() {
     let mut group = Group::ring(40, 3, &small());
     let mut rng = Rng::from_number(4, 4);
-    let ids: Vec<Id> = group.members.iter().map(|member| member.pastry.own().id).collect();
+    let ids: Vec<Id> = group.nodes.iter().map(|node| node.machine.own().id).collect();
     let mut answered = 0;
     for _ in 0..200 {
         let (at, key) = (rng.index(40), Id::new(rng.next_u128()));
@@ -442,7 +441,7 @@ fn a_trace_reports_every_step_of_the_path() {
     let request = group.command(from, Command::Trace { key });
     group.run(SECOND);
     let Some(Reply::Path(path)) = group.reply(from, request) else { panic!("a path") };
-    let expected: Vec<Contact> = way.iter().map(|&at| group.members[at].pastry.own()).collect();
+    let expected: Vec<Contact> = way.iter().map(|&at| group.nodes[at].machine.own()).collect();
     assert_eq!(path.iter().map(|step| step.contact).collect::<Vec<_>>(), expected);
     assert!(path[..path.len() - 1].iter().all(|step| step.rtt_micros == Some(10_000)));
     assert_eq!(path.last().unwrap().rtt_micros, None);
@@ -451,7 +450,7 @@ fn a_trace_reports_every_step_of_the_path() {
 #[test]
 fn a_large_message_arrives_whole() {
     let mut group = Group::ring(10, 3, &small());
-    let key = group.members[4].pastry.own().id;
+    let key = group.nodes[4].machine.own().id;
     let payload: Vec<u8> = (0..2_000_000u32).map(|n| (n * 31) as u8).collect();
     let command = Command::route(AppName::default(), key, payload.clone());
     let request = group.command(2, command);
@@ -471,7 +470,7 @@ fn keys_at_ties_and_at_the_seam_have_one_owner_for_all() {
     for key in [0, 5, 10, 1 << 126, 1 << 127, (1 << 127) + 5, u128::MAX, u128::MAX - 4, 3 << 126] {
         let key = Id::new(key);
         let owners: Vec<Id> =
-            (0..4).map(|at| group.members[*way(&group, at, key).last().unwrap()].pastry.own().id).collect();
+            (0..4).map(|at| group.nodes[*way(&group, at, key).last().unwrap()].machine.own().id).collect();
         assert_eq!(owners, [group.owner(key); 4], "{key}");
     }
 }

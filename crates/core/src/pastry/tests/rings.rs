@@ -35,17 +35,17 @@ fn p_21_every_message_arrives_at_the_closest_node() {
 fn pa_42_seeds_are_tried_while_a_node_is_lost_for_good() {
     let mut group = Group::new(115);
     let seeds: Vec<_> = (0..3).map(group::addr).collect();
-    group.passes = Box::new(|a, b, _| (a == 0) == (b == 0));
+    group.cut(&[0], &[1, 2]);
     for id in 1..=3 {
         group.start(Config { id: Id::new(id << 120), seeds: seeds.clone(), ..small() });
     }
     group.run(60 * SECOND);
     let known: Vec<usize> =
-        group.members.iter().map(|member| member.pastry.leaf_set().members().count()).collect();
+        group.nodes.iter().map(|node| node.machine.leaf_set().members().count()).collect();
     assert_eq!(known, [0, 1, 1], "two rings");
-    group.kill(2);
+    group.crash(2, true);
     group.run(60 * SECOND);
-    group.passes = Box::new(|_, _, _| true);
+    group.heal();
     group.run(300 * SECOND);
     group.assert_leaf_sets_are_exact();
 }

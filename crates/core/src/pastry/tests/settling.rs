@@ -15,7 +15,7 @@ fn pd_6_the_application_answers_and_settles_a_message_once() {
     let request = group.command(from, ask(key));
     group.run(SECOND / 2);
     let owner = *way.last().unwrap();
-    let open = group.members[owner].events.iter().find_map(|event| match event {
+    let open = group.nodes[owner].events.iter().find_map(|event| match event {
         Event::Delivered { id, wants_answer: true, is_settled: false, .. } => Some(*id),
         _ => None,
     });
@@ -25,12 +25,12 @@ fn pd_6_the_application_answers_and_settles_a_message_once() {
     let settled = group.command(owner, answer.clone());
     assert_eq!(group.reply(owner, settled), Some(&Reply::Settled { open: 1 }));
     group.run(SECOND / 2);
-    let (by, hops) = (group.members[owner].pastry.own(), way.len() as u8 - 1);
+    let (by, hops) = (group.nodes[owner].machine.own(), way.len() as u8 - 1);
     let delivered = Outcome::Delivered { by, hops, answer: Some(b"because".to_vec()) };
     assert_eq!(group.reply(from, request), Some(&Reply::Outcome(delivered)));
     let again = group.command(owner, answer);
     assert_eq!(group.reply(owner, again), Some(&Reply::Settled { open: 0 }));
-    let copies = group.members[owner].events.iter();
+    let copies = group.nodes[owner].events.iter();
     let copies = copies.filter(|event| matches!(event, Event::Delivered { .. })).count();
     assert_eq!(copies, 1, "the attempts that came meanwhile were not given to it again");
 }
@@ -41,17 +41,18 @@ fn pair() -> (Group, Id) {
     for (id, seeds) in [(1, vec![]), (9, vec![addr(0)])] {
         let applications = vec![AppName::default()];
         let config = Config { id: Id::new(id << 120), seeds, applications, ..small() };
-        let index = group.start_machine(|bind, seed| Pastry::new(Config { bind, ..config }, seed).unwrap());
+        let make = move |bind, seed| Pastry::new(Config { bind, ..config.clone() }, seed).unwrap();
+        let index = group.start_machine(make);
         group.run_until_active(index);
     }
     group.run(5 * SECOND);
-    let key = group.members[1].pastry.own().id;
+    let key = group.nodes[1].machine.own().id;
     (group, key)
 }
 
 /// The messages that the application of a node got.
 fn open_at(group: &Group, at: usize) -> Vec<(MessageId, u16)> {
-    let events = group.members[at].events.iter();
+    let events = group.nodes[at].events.iter();
     events
         .filter_map(|event| match event {
             Event::Delivered { id, attempt, .. } => Some((*id, *attempt)),
@@ -97,9 +98,9 @@ fn pd_7_a_busy_application_gets_the_message_again_until_the_deadline() {
 #[test]
 fn pd_7_beyond_its_limits_the_owner_answers_busy_and_forgets_nothing() {
     let (mut group, key) = pair();
-    let limit = group.members[1].pastry.lower.env.config().open_bytes_max;
+    let limit = group.nodes[1].machine.lower.env.config().open_bytes_max;
     let large = Command::route(AppName::default(), key, vec![7; limit / 8]);
-    let requests: Vec<u64> = (0..10).map(|_| group.command(0, large.clone())).collect();
+    let requests: Vec<_> = (0..10).map(|_| group.command(0, large.clone())).collect();
     group.run(3 * SECOND);
     assert_eq!(open_at(&group, 1).len(), 8, "no more bytes are open than may be");
     for _ in 0..40 {
@@ -127,7 +128,7 @@ fn pd_8_a_message_for_an_application_that_does_not_run_fails() {
 #[test]
 fn pd_8_an_application_that_ends_with_open_messages_has_delivered_none_of_them() {
     let (mut group, key) = pair();
-    let requests: Vec<u64> = (0..100).map(|_| group.command(0, route(key))).collect();
+    let requests: Vec<_> = (0..100).map(|_| group.command(0, route(key))).collect();
     group.run(SECOND / 10);
     assert_eq!(open_at(&group, 1).len(), 100);
     group.command(1, Command::Unregister(AppName::default()));

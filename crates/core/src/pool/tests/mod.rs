@@ -189,10 +189,10 @@ fn an_accepted_connection_is_used_once_it_has_greeted() {
     let mut driver = Driver::new(config());
     let stream = driver.accept_from(1, 2);
     assert_eq!(driver.receive(stream, &frame(b"hello")), Ok(vec![b"hello".to_vec()]));
-    assert_eq!(driver.pool.label(stream), None);
+    assert_eq!(driver.pool.peer(stream), None);
     driver.did();
     driver.greeted(stream, 7, 2);
-    assert_eq!(driver.pool.label(stream), Some(&7));
+    assert_eq!(driver.pool.peer(stream), Some(Peer { label: &7, addr: Some(addr(2)), rtt: None }));
     assert_eq!(driver.send(2, b"one").unwrap().stream, stream);
     let expected = [frame(b"hi"), probe(0, 1), frame(b"one")].map(|bytes| Did::Write(stream, bytes));
     assert_eq!(driver.did(), expected);
@@ -204,8 +204,8 @@ fn a_peer_that_claims_another_address_gets_none_of_its_messages() {
     let stream = driver.accept_from(1, 9);
     driver.did();
     driver.greeted(stream, 7, 2);
-    assert_eq!(driver.pool.label(stream), Some(&7));
-    assert!(!driver.pool.is_connected(addr(2)) && !driver.pool.is_address_validated(stream, addr(2)));
+    assert_eq!(driver.pool.peer(stream), Some(Peer { label: &7, addr: None, rtt: None }));
+    assert!(!driver.pool.is_connected(addr(2)));
     let own = driver.send(2, b"one").unwrap().stream;
     assert_ne!(own, stream);
     assert!(driver.did().contains(&Did::Open(own, addr(2))));
