@@ -268,7 +268,13 @@ impl Runner {
     }
 
     /// An agent ended: its client sees the end of its connection. A waiting one asks the next agent.
-    pub(super) fn on_crash(&mut self, now: Duration, host: HostId) {
+    pub(super) fn on_crash(&mut self, sim: &Sim<Turns>, host: HostId) {
+        let now = sim.elapsed();
+        // A loss of power ends all processes, also if the host is back before the next step.
+        if sim.causes(host, now, now).any(|one| one.cause == Cause::PowerLost) {
+            self.machines[host.index()].guarded = None;
+            self.kill(now, host, Who::Client);
+        }
         let machine = &mut self.machines[host.index()];
         if matches!(machine.stage, Stage::Asking { .. }) {
             machine.stage = Stage::Idle(now + RECONNECT);
