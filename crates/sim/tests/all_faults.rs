@@ -1,7 +1,7 @@
 //! Every scenario under all faults (FA-23): a slice of each swarm with the fault model v2, in every test.
 //!
 //! ```sh
-//! SEEDS=1000 cargo test --release -p annulus-sim --test all_faults -- --ignored --nocapture
+//! SEEDS=1000 FIRST=1 cargo test --release -p annulus-sim --test all_faults -- --ignored --nocapture
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a campaign is for people")]
@@ -31,8 +31,9 @@ fn campaign<S: Scenario>(scenario: &S, seeds: u64) -> Vec<String> {
             wrong.push(format!("{} seed {}: {text}", report.scenario, report.seed));
         }
     };
+    let first = std::env::var("FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(1);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    run_many(scenario, 1, seeds, threads, take);
+    run_many(scenario, first, seeds, threads, take);
     let failed = wrong.len();
     wrong.extend(books.complaints(scenario.name(), EXCUSES));
     let entries = books.entries();
@@ -102,6 +103,10 @@ fn node() -> NodeScenario {
     NodeScenario { nodes: 6, seconds: 40, swarm: true, ..NodeScenario::default() }
 }
 
+fn turns() -> TurnsScenario {
+    TurnsScenario { seconds: 60, conditions: all_faults(), swarm: true, ..TurnsScenario::default() }
+}
+
 fn holds<S: Scenario>(scenario: &S, seeds: u64) {
     let wrong = campaign(scenario, seeds);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -133,6 +138,11 @@ fn fa_23_mesh_holds_under_all_faults() {
 }
 
 #[test]
+fn fa_23_turns_hold_under_all_faults() {
+    holds(&turns(), 20);
+}
+
+#[test]
 #[ignore = "a campaign: SEEDS of each scenario, or of the one that SCENARIO names"]
 fn fa_23_campaign() {
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100);
@@ -146,7 +156,7 @@ fn fa_23_campaign() {
         ("token", &|| campaign(&token(), seeds)),
         ("mesh", &|| campaign(&mesh(), seeds)),
         ("node", &|| campaign(&node(), seeds)),
-        ("turns", &|| campaign(&TurnsScenario::default(), seeds)),
+        ("turns", &|| campaign(&turns(), seeds)),
     ] {
         if is_on(name) {
             wrong.extend(run());

@@ -258,14 +258,20 @@ impl Asker {
     }
 
     /// Handles the message of a voter that a name is free for this node.
-    pub(super) fn on_free(&mut self, cx: &mut Cx<'_>, key: Key, top: u64) {
+    pub(super) fn on_free(&mut self, cx: &mut Cx<'_>, place: usize, key: Key, top: u64) {
         self.numbers.saw(key, top);
+        let after = cx.now + self.resend_after();
         match self.names.get_mut(&key) {
             Some(Name { stage: stage @ Stage::Waiting(_), wishes, .. }) if !wishes.is_empty() => {
                 *stage = Stage::Waiting(cx.now);
                 self.advance(cx, key);
             }
-            Some(Name { stage: Stage::Asking(_), .. }) => {}
+            Some(Name { stage: Stage::Asking(attempt), wishes, .. }) if !wishes.is_empty() => {
+                let waited = wishes.front().map_or(Duration::ZERO, |wish| cx.now.since(wish.since));
+                let ask = attempt.ask(key, cx.id, waited, true);
+                attempt.round.reopen(place, after);
+                cx.send_to(attempt.round.nonce, &Body::Ask(ask), |to| to == place);
+            }
             // No request for it is left: the voter need not reserve it.
             _ => {
                 let ended = Ended { key, number: 0, session: 0 };
@@ -388,7 +394,9 @@ impl Asker {
                 }
             }
             Stage::Waiting(_) => {}
-            Stage::Asking(attempt) if cx.now >= attempt.ends() => self.failed(cx, key),
+            Stage::Asking(attempt) if cx.now >= attempt.ends() || attempt.is_split(cx.now) => {
+                self.failed(cx, key);
+            }
             Stage::Asking(attempt) if cx.now >= attempt.round.resend_at() => {
                 if attempt.is_behind() {
                     self.ask_higher(cx, key);

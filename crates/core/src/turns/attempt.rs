@@ -24,6 +24,10 @@ impl Voters {
         self.0 |= 1 << place;
     }
 
+    pub(super) fn remove(&mut self, place: usize) {
+        self.0 &= !(1 << place);
+    }
+
     pub(super) fn contains(self, place: usize) -> bool {
         self.0 & (1 << place) != 0
     }
@@ -70,6 +74,13 @@ impl Round {
         if self.answered.len() >= self.voters {
             self.resend_at = Instant::FAR;
         }
+    }
+
+    /// A voter has another answer now: the request is repeated to it.
+    pub(super) fn reopen(&mut self, place: usize, resend_at: Instant) {
+        self.answered.remove(place);
+        self.held.remove(place);
+        (self.resends, self.resend_at) = (self.resends.max(1), resend_at);
     }
 
     /// When the request is repeated to the silent voters.
@@ -142,6 +153,13 @@ impl Attempt {
     /// Whether a voter found the number too low.
     pub(super) fn is_behind(&self) -> bool {
         self.behind
+    }
+
+    /// Whether a voter refused and another stays silent, though the Ask to it was repeated. The grants of this attempt
+    /// then only block other askers, which may need them for a majority (TU-17).
+    pub(super) fn is_split(&self, now: Instant) -> bool {
+        let is_repeated = !self.round.is_first_sending() && now >= self.round.resend_at();
+        is_repeated && self.round.held.len() > 0 && !self.behind
     }
 
     /// The end of the validity that this attempt can give.

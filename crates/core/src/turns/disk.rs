@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::record::Record;
+use crate::store::StoreFault;
 use crate::tag::OpId;
 use crate::wire::{DecodeError, Reader, Writer};
 
@@ -35,8 +36,10 @@ pub(super) struct Found {
     pub(super) record: Option<Record>,
     pub(super) bound: u64,
     pub(super) snapshot: Option<Vec<u8>>,
-    /// Whether something could not be read: then the voter must not vote.
+    /// Whether something is no record and no bound: then the voter must not vote.
     pub(super) broken: bool,
+    /// The disk refused a read: it is read again.
+    pub(super) refused: Option<StoreFault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +71,10 @@ impl Disk {
     }
 
     /// Notes the reply to a read. Returns everything once the last one is answered.
-    pub(super) fn loaded(&mut self, op: OpId, value: Result<Option<&[u8]>, ()>) -> Option<Found> {
+    pub(super) fn loaded(&mut self, op: OpId, value: Result<Option<&[u8]>, StoreFault>) -> Option<Found> {
         let get = self.gets.remove(&op)?;
         match (get, value) {
-            (_, Err(())) => self.found.broken = true,
+            (_, Err(fault)) => self.found.refused = Some(fault),
             (_, Ok(None)) => {}
             (Get::Record, Ok(Some(bytes))) => match decode_record(bytes) {
                 Ok(record) => self.found.record = Some(record),

@@ -19,7 +19,7 @@ use crate::endpoint::{Bound, Endpoints, Socket, Space};
 use crate::machine::{Machine, Refusal};
 use crate::outbox::Outbox;
 use crate::rng::{Rng, Seed};
-use crate::store::{StoreReply, StoreResult};
+use crate::store::{StoreFault, StoreReply, StoreResult};
 use crate::stream::StreamEvent;
 use crate::tag::{RequestId, SocketId, SpaceId, StreamId};
 use crate::time::{Instant, Now, micros};
@@ -68,6 +68,8 @@ mod timer {
     pub(super) const ASKER: &str = "turns.asker";
     /// The voters are queried.
     pub(super) const READ: &str = "turns.read";
+    /// The start repeats what the disk refused.
+    pub(super) const DISK: &str = "turns.disk";
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,7 @@ pub struct Turns {
     /// The content of the disk, kept until the snapshot is erased.
     pub(super) found: Option<Found>,
     pub(super) boot_id: Option<[u8; 16]>,
+    pub(super) retry_at: Option<Instant>,
     pub(super) life: Life,
     pub(super) counters: Counters,
 }
@@ -116,6 +119,7 @@ impl Turns {
             waiting: VecDeque::new(),
             found: None,
             boot_id: None,
+            retry_at: None,
             life: Life::Loading,
             counters: Counters::default(),
             config: config.clone(),
@@ -230,8 +234,8 @@ impl Turns {
                 self.with_asker(now, |asker, cx| asker.on_released(cx, place, nonce))
             }
             Body::Free { key, top } => {
-                self.place_of(group, epoch, from)?;
-                self.with_asker(now, |asker, cx| asker.on_free(cx, key, top));
+                let place = self.place_of(group, epoch, from)?;
+                self.with_asker(now, |asker, cx| asker.on_free(cx, place, key, top));
                 Ok(())
             }
             Body::Offer { record, replaces } => {
@@ -357,6 +361,12 @@ impl Turns {
     }
 
     /// Applies the effects of the parts.
+    fn load(&mut self, out: Out<'_, '_>) {
+        for (op, key) in self.disk.load() {
+            out.get(op, SPACE, key);
+        }
+    }
+
     fn apply(&mut self, out: Out<'_, '_>) {
         for Sending { to, group, epoch, nonce, body } in self.effects.outgoing.drain(..) {
             let message = Message { group, epoch, nonce, body };
@@ -436,9 +446,7 @@ impl Machine for Turns {
 
     fn handle_start(&mut self, _: Now, bound: &Bound, out: Out<'_, '_>) {
         self.boot_id = bound.boot_id;
-        for (op, key) in self.disk.load() {
-            out.get(op, SPACE, key);
-        }
+        self.load(out);
     }
 
     fn handle_datagram(
@@ -476,20 +484,15 @@ impl Machine for Turns {
         if self.disk.is_loading() {
             let value = match reply.result {
                 StoreResult::Value(value) => Ok(value),
-                _ => Err(()),
+                StoreResult::Failed(fault) => Err(fault),
+                _ => Err(StoreFault::Broken),
             };
-            if let Some(found) = self.disk.loaded(op, value) {
-                if found.broken {
-                    // A voter that cannot read its bound must not vote, and must not found another group.
-                    self.effects.event(Event::VoterHalted { reason: "disk_not_readable" });
-                    self.life = Life::Stopping;
-                } else {
-                    self.on_loaded(now, found);
-                }
+            if let Some(found) = self.disk.loaded(op, value).filter(|_| self.life == Life::Loading) {
+                self.on_loaded(now, found);
             }
         } else if let Some(write) = self.disk.written(op) {
             match reply.result {
-                StoreResult::Failed(fault) => self.on_write_failed(fault, &write),
+                StoreResult::Failed(fault) => self.on_write_failed(now.mono, fault, &write),
                 _ => self.on_written(now, write),
             }
         }
@@ -533,6 +536,8 @@ impl Machine for Turns {
             for call in self.voter.poll(now.mono) {
                 self.call_waiter(call);
             }
+        } else if self.retry(now.mono) {
+            self.load(out);
         }
         self.apply(out);
     }
@@ -545,6 +550,7 @@ impl Machine for Turns {
             }
         }
         self.life = Life::Stopping;
+        self.retry_at = None;
         self.waiting.clear();
         self.apply(out);
     }
@@ -555,7 +561,7 @@ impl Machine for Turns {
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         if self.life != Life::Running {
-            return None;
+            return self.retry_at.map(|at| (at, timer::DISK));
         }
         let timers = [
             (self.voter.next(), timer::VOTER),

@@ -418,7 +418,8 @@ impl Membership {
         let early = self.reads_before_rest;
         let Stage::Recovering(recovery) = &mut self.stage else { return };
         // The own configuration may have another lease than the group: it counts only when a group is founded.
-        let record = state.record.as_ref().filter(|record| record.founded && record.place_of(self.own).is_some());
+        let record =
+            state.record.as_ref().filter(|record| record.founded && record.place_of(self.own).is_some());
         record.into_iter().for_each(|record| recovery.take_lease(record.lease));
         let is_intact = matches!(state.standing, Standing::Voting | Standing::Resting);
         let is_fresh =

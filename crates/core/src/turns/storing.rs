@@ -1,5 +1,7 @@
 //! The machine's disk: the start from its content, and the effects of a write (TU-11, TU-19).
 
+use core::time::Duration;
+
 use super::Event;
 use super::asker::Asker;
 use super::disk::{Found, Write};
@@ -12,16 +14,38 @@ use crate::wire::{Reader, Writer};
 /// The longest snapshot of leases: 16 384 of them.
 const SNAPSHOT_BYTES_MAX: usize = 2 << 20;
 
+/// The pause before a start repeats what the disk refused.
+const RETRY: Duration = Duration::from_millis(500);
+
 impl Turns {
     /// Handles the end of reading. A snapshot is erased before the voter answers anything (TU-19).
     pub(super) fn on_loaded(&mut self, now: Now, found: Found) {
-        if found.snapshot.is_some() {
+        if let Some(fault) = found.refused {
+            // The disk may recover: only then does this node know whether it has a record.
+            self.effects.event(Event::StoreFailed { fault });
+            self.retry_at = Some(now.mono + RETRY);
+        } else if found.broken {
+            // A voter that cannot read its bound must not vote, and must not found another group.
+            self.effects.event(Event::VoterHalted { reason: "disk_not_readable" });
+            self.life = Life::Stopping;
+        } else if found.snapshot.is_some() {
             self.life = Life::Erasing;
             self.found = Some(found);
             self.effects.write(Write::EraseSnapshot);
         } else {
             self.begin(now, found, false);
         }
+    }
+
+    /// Erases the snapshot again if the disk refused that. Returns whether the disk must be read again.
+    pub(super) fn retry(&mut self, now: Instant) -> bool {
+        if self.retry_at.take_if(|at| *at <= now).is_none() {
+            return false;
+        }
+        if self.life == Life::Erasing {
+            self.effects.write(Write::EraseSnapshot);
+        }
+        self.life == Life::Loading
     }
 
     /// Starts with the content of the disk.
@@ -86,14 +110,14 @@ impl Turns {
         }
     }
 
-    pub(super) fn on_write_failed(&mut self, fault: StoreFault, write: &Write) {
+    pub(super) fn on_write_failed(&mut self, now: Instant, fault: StoreFault, write: &Write) {
         self.counters.writes_failed += 1;
         self.effects.event(Event::StoreFailed { fault });
         match write {
             Write::Record(..) => self.membership.write_failed(write),
             Write::Bound(_) => self.waiting.clear(),
-            // A snapshot that stays could be used again after a later crash: the voter does not answer.
-            Write::EraseSnapshot => self.effects.event(Event::VoterHalted { reason: "snapshot_not_erased" }),
+            // A snapshot that stays could be used again after a later crash: the voter does not answer before.
+            Write::EraseSnapshot => self.retry_at = Some(now + RETRY),
             Write::Snapshot(_) => {}
         }
     }

@@ -189,8 +189,12 @@ impl Voter {
         let until = own.map_or(now + length, |lease| lease.until.max(now + length));
         let number = own.map_or(ask.number, |lease| lease.number.max(ask.number));
         slot.lease = Some(Lease { holder: ask.holder, session: ask.session, number, until });
-        if !ask.renew {
+        if ask.renew {
             slot.queue.remove(from);
+        } else if ask.queue {
+            // An asker without a majority waits on. If it left the queue with a grant, two askers that each have one of two
+            // votes would each be called by the other's voter, again and again.
+            slot.queue.refresh(now, ask.holder, from, Duration::from_millis(u64::from(ask.waited_ms)));
         }
         self.schedule(ask.key);
         Decision::Answer(Verdict::Granted)

@@ -1,5 +1,6 @@
 //! The clauses of `docs/spec/turns.md`, and the contract.
 
+mod available;
 mod bars;
 mod clauses;
 mod contract;

@@ -9,7 +9,7 @@ use crate::endpoint::Bound;
 use crate::machine::Machine;
 use crate::outbox::{Action, Queue};
 use crate::rng::Rng;
-use crate::store::{StoreOp, StoreReply, StoreResult};
+use crate::store::{StoreFault, StoreOp, StoreReply, StoreResult};
 use crate::tag::{OpId, RequestId};
 use crate::time::{Instant, Now, Wall};
 
@@ -63,6 +63,9 @@ pub(super) struct World {
     pub(super) delay: Option<u64>,
     pub(super) cut: BTreeSet<(usize, usize)>,
     pub(super) store_delay: u64,
+    /// Nodes whose disks refuse to read, or to write.
+    pub(super) unreadable: BTreeSet<usize>,
+    pub(super) unwritable: BTreeSet<usize>,
     pub(super) told: Vec<Told>,
     pub(super) replies: BTreeMap<u64, Reply>,
     requests: u64,
@@ -119,6 +122,8 @@ impl World {
             delay: None,
             cut: BTreeSet::new(),
             store_delay: MS,
+            unreadable: BTreeSet::new(),
+            unwritable: BTreeSet::new(),
             told: Vec::new(),
             replies: BTreeMap::new(),
             requests: 0,
@@ -277,7 +282,13 @@ impl World {
         }
         let now = self.now_of(node);
         let host = &mut self.hosts[node];
-        if let What::Stored { changes, .. } = &what {
+        let refuses = match &what {
+            What::Stored { value: Some(_), .. } => self.unreadable.contains(&node),
+            _ => self.unwritable.contains(&node),
+        };
+        if let What::Stored { changes, .. } = &what
+            && !refuses
+        {
             for (key, value) in changes {
                 match value {
                     Some(value) => host.disk.insert(key.clone(), value.clone()),
@@ -292,6 +303,7 @@ impl World {
             }
             What::Stored { op, value, .. } => {
                 let result = match &value {
+                    _ if refuses => StoreResult::Failed(StoreFault::Broken),
                     Some(value) => StoreResult::Value(value.as_deref()),
                     None => StoreResult::Written,
                 };

@@ -5,11 +5,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use annulus_core::RequestId;
-use annulus_core::turns::{Event, Reply, TurnId, Turns};
+use annulus_core::turns::{Event, Reply, TurnId, TurnStatus, Turns};
 use serde_json::{Map, Value};
 
+use super::group::{Group, VOTERS_LOST};
 use super::plan;
-use super::runner::Runner;
+use super::runner::{FROZEN_CLOCK, Runner};
+use crate::disk::DiskFate;
 use crate::host::{HostId, HostState};
 use crate::ledger::Ledger;
 use crate::observer::{Observer, Verdict, Violation};
@@ -19,7 +21,7 @@ use crate::sim::Sim;
 /// Watches all turns of one name.
 pub struct TurnsChecker {
     runner: Rc<RefCell<Runner>>,
-    voters: u32,
+    group: Rc<RefCell<Group>>,
     ledger: Ledger,
     /// The greatest fence that was granted.
     fence: u64,
@@ -31,10 +33,14 @@ pub struct TurnsChecker {
 }
 
 impl TurnsChecker {
-    pub(super) fn new(runner: Rc<RefCell<Runner>>, voters: u32, granted_within: Duration) -> Self {
+    pub(super) fn new(
+        runner: Rc<RefCell<Runner>>,
+        group: Rc<RefCell<Group>>,
+        granted_within: Duration,
+    ) -> Self {
         Self {
             runner,
-            voters,
+            group,
             ledger: Ledger::default(),
             fence: 0,
             grants: 0,
@@ -57,41 +63,63 @@ impl TurnsChecker {
     /// E: when a node is granted the turn, no other node holds one. A machine whose clock stopped keeps its turn, and
     /// accepts answers that it got meanwhile, until they end on its own clock.
     fn check_alone(&self, sim: &Sim<Turns>, host: HostId, granted: TurnId) -> Verdict {
-        let runner = self.runner.borrow();
-        if runner.is_frozen(sim, host, granted) {
-            return Ok(());
-        }
+        let mut runner = self.runner.borrow_mut();
+        let mut frozen = runner.is_frozen(sim, host, granted).then_some(host);
+        let mut holders = Vec::new();
         for (other, machine) in sim.machines() {
             if other == host || sim.state(other) == HostState::Asleep {
                 continue;
             }
             let turns = machine.status(sim.clock(other).mono).turns;
-            let mut valid = turns.iter().filter(|turn| turn.fence.is_some() && turn.left_micros > 0);
-            if valid.any(|turn| !runner.is_frozen(sim, other, turn.turn)) {
-                return Err(Violation::new(format!("E: {host} was granted a turn while {other} has one")));
+            let valid = |turn: &&TurnStatus| turn.fence.is_some() && turn.left_micros > 0;
+            if turns.iter().any(|turn| valid(&turn) && runner.is_frozen(sim, other, turn.turn)) {
+                frozen.get_or_insert(other);
+            }
+            if let Some(turn) = turns.iter().find(valid) {
+                holders.push((other, turn.turn));
             }
         }
-        Ok(())
+        let Some((other, _)) = holders.first() else { return Ok(()) };
+        match frozen {
+            Some(at)
+                if at == host || holders.iter().all(|(other, turn)| runner.is_frozen(sim, *other, *turn)) =>
+            {
+                runner.ledger.excuse(sim, &FROZEN_CLOCK, at, Duration::ZERO)
+            }
+            _ => Err(Violation::new(format!("E: {host} was granted a turn while {other} has one"))),
+        }
     }
 }
 
 impl Observer<Turns> for TurnsChecker {
     fn on_event(&mut self, sim: &Sim<Turns>, host: HostId, event: &Event) -> Verdict {
         if let Event::TurnGranted { fence, turn, .. } = event {
-            if *fence <= self.fence {
+            // A machine whose clock stopped gets old answers: the grant is older than those meanwhile, and its fence too.
+            let is_frozen = self.runner.borrow().is_frozen(sim, host, *turn);
+            if *fence < self.fence && is_frozen {
+                self.runner.borrow_mut().ledger.excuse(sim, &FROZEN_CLOCK, host, Duration::ZERO)?;
+            } else if *fence <= self.fence {
                 return Err(Violation::new(format!("F: {host} got fence {fence} after {}", self.fence)));
             }
             self.check_wait(sim.elapsed())?;
-            self.fence = *fence;
+            self.fence = self.fence.max(*fence);
             self.grants += 1;
             self.last_grant = sim.elapsed();
             self.check_alone(sim, host, *turn)?;
             let is_due = core::mem::take(&mut self.runner.borrow_mut().seen.is_crash_due);
             if is_due {
-                plan::crash_all_voters(sim, self.voters);
+                plan::crash_all_voters(sim, &self.group.borrow());
             }
         }
+        if matches!(event, Event::VoterReady { .. }) {
+            self.group.borrow_mut().on_ready(host);
+        }
         Ok(())
+    }
+
+    fn on_crash(&mut self, sim: &Sim<Turns>, host: HostId, disk: DiskFate) {
+        self.group.borrow_mut().on_crash(host, disk);
+        self.runner.borrow_mut().on_crash(sim, host);
     }
 
     fn on_reply(&mut self, sim: &Sim<Turns>, host: HostId, request: RequestId, reply: &Reply) -> Verdict {
@@ -110,14 +138,29 @@ impl Checker<Turns> for TurnsChecker {
 
     fn on_calm(&mut self, sim: &Sim<Turns>) {
         self.calm_at = Some(sim.elapsed());
+        self.runner.borrow_mut().calm(sim.elapsed());
     }
 
-    fn converged(&mut self, _: &Sim<Turns>) -> Result<(), String> {
-        self.ledger = self.runner.borrow().ledger.clone();
-        if self.last_grant > self.calm_at.unwrap_or_default() {
+    fn converged(&mut self, sim: &Sim<Turns>) -> Result<(), String> {
+        let mut runner = self.runner.borrow_mut();
+        let lost = self.group.borrow().lost(sim);
+        if let Some(host) = lost {
+            runner
+                .ledger
+                .excuse(sim, &VOTERS_LOST, host, Duration::ZERO)
+                .map_err(|violation| violation.text)?;
+        }
+        self.ledger = runner.ledger.clone();
+        if lost.is_some() || self.last_grant > self.calm_at.unwrap_or_default() {
             return Ok(());
         }
-        Err("V: nobody has got a turn since the faults stopped".to_owned())
+        let standing = |voter: HostId| {
+            let machine = sim.machine(voter)?;
+            let now = sim.clock(voter).mono;
+            Some((machine.standing(now), machine.status(now).halted))
+        };
+        let voters: Vec<_> = self.group.borrow().voters().map(standing).collect();
+        Err(format!("V: no node has got a turn since the faults stopped; voters: {voters:?}"))
     }
 
     fn ledger(&self) -> Option<&Ledger> {
@@ -136,7 +179,8 @@ impl Checker<Turns> for TurnsChecker {
             ("fewest_turns", least),
             ("most_turns", most),
             ("longest_wait_ms", runner.seen.longest_wait.as_millis() as u64),
-            ("writes_refused_by_fence", runner.seen.refused),
+            ("turns_written", runner.resource().log().len() as u64),
+            ("writes_refused_by_fence", runner.resource().refused()),
         ] {
             map.insert(name.to_owned(), value.into());
         }

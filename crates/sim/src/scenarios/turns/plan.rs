@@ -8,6 +8,7 @@ use annulus_core::Rng;
 use annulus_core::turns::{Standing, Turns};
 
 use super::TurnsScenario;
+use super::group::Group;
 use super::runner::{Runner, Who};
 use crate::disk::DiskFate;
 use crate::fault::{Fault, Step};
@@ -96,7 +97,7 @@ impl Trouble {
         self,
         scenario: &TurnsScenario,
         sim: &mut Sim<Turns>,
-        runner: &Rc<RefCell<Runner>>,
+        (runner, group): (&Rc<RefCell<Runner>>, &Rc<RefCell<Group>>),
         rng: &mut Rng,
         faults_for: Duration,
     ) {
@@ -111,7 +112,7 @@ impl Trouble {
         }
         while at < faults_for {
             let what = if self == Self::Everything { Self::draw(rng) } else { self };
-            what.strike(scenario, sim, runner, rng, at);
+            what.strike(scenario, sim, (runner, group), rng, at);
             let least =
                 if matches!(what, Self::LostDisks | Self::NoMajority | Self::Unsynced) { 25.0 } else { 1.0 };
             at += Duration::from_secs_f64(least + rng.unit() * 8.0);
@@ -134,7 +135,7 @@ impl Trouble {
         self,
         scenario: &TurnsScenario,
         sim: &mut Sim<Turns>,
-        runner: &Rc<RefCell<Runner>>,
+        (runner, group): (&Rc<RefCell<Runner>>, &Rc<RefCell<Group>>),
         rng: &mut Rng,
         at: Duration,
     ) {
@@ -158,14 +159,15 @@ impl Trouble {
                 let call = move |_: &mut Sim<Turns>| runner.borrow_mut().seen.is_crash_due = true;
                 sim.at(at, Step::Call(Box::new(call)));
             }
-            Self::LostDisks => lose_disk(sim, voter, scenario.voters, at, rng),
+            Self::LostDisks => lose_disk(sim, group, voter, at, rng),
             Self::Drift => self.drift(scenario, sim, rng, at),
             Self::NoMajority => {
                 sim.at(at, Fault::Partition(apart()));
                 sim.at(at + span.min(Duration::from_secs(60)), Fault::Heal);
             }
             Self::Crowd => {
-                let asker = rng.between(u64::from(scenario.voters), sim.len() as u64 - 1) as u32;
+                let last = sim.len() as u64 - 1;
+                let asker = rng.between(u64::from(scenario.voters).min(last), last) as u32;
                 crash(sim, HostId::new(asker), DiskFate::Kept, at, rng);
             }
             Self::Sleeps => {
@@ -226,7 +228,7 @@ fn apart() -> Vec<Vec<HostId>> {
 }
 
 /// Log-uniform from 1 ms to 100 s, half of them near a timer of the machine (FA-30).
-fn span(rng: &mut Rng) -> Duration {
+pub(super) fn span(rng: &mut Rng) -> Duration {
     if rng.chance(0.5) {
         let near = [1.67, 2.0, 5.0, 7.0, 8.0, 10.0][rng.index(6)];
         return Duration::from_secs_f64(near * (0.5 + 1.5 * rng.unit()));
@@ -249,7 +251,7 @@ fn libm_pow10(x: f64) -> f64 {
 }
 
 /// Hits the host that runs a command at that moment, or another host if none does.
-fn at_holder(
+pub(super) fn at_holder(
     sim: &mut Sim<Turns>,
     runner: &Rc<RefCell<Runner>>,
     at: Duration,
@@ -277,8 +279,8 @@ fn cut(sim: &mut Sim<Turns>, host: HostId, voters: u32, ways: usize, span: Durat
 }
 
 /// All voters lose power at this moment, with unsynced writes; their wall clocks restart an hour late.
-pub(super) fn crash_all_voters(sim: &Sim<Turns>, voters: u32) {
-    for host in (0..voters).map(HostId::new) {
+pub(super) fn crash_all_voters(sim: &Sim<Turns>, group: &Group) {
+    for host in group.voters() {
         sim.inject(Fault::Crash { host, power: false, disk: DiskFate::UnsyncedLost });
         sim.inject(Fault::WallAtStart { host, micros: -3_600_000_000 });
         let start = move |sim: &mut Sim<Turns>| sim.after(Duration::from_millis(20), Fault::Start(host));
@@ -287,14 +289,16 @@ pub(super) fn crash_all_voters(sim: &Sim<Turns>, voters: u32) {
 }
 
 /// A voter loses its disk, if all others vote: with too few intact voters the group waits for an operator (TU-21).
-fn lose_disk(sim: &mut Sim<Turns>, host: HostId, voters: u32, at: Duration, rng: &mut Rng) {
+fn lose_disk(sim: &mut Sim<Turns>, group: &Rc<RefCell<Group>>, host: HostId, at: Duration, rng: &mut Rng) {
     let down = Duration::from_millis(rng.between(10, 4000));
+    let group = Rc::clone(group);
     let call = move |sim: &mut Sim<Turns>| {
         let votes = |voter: HostId| {
             let standing = sim.machine(voter).map(|machine| machine.standing(sim.clock(voter).mono));
             standing == Some(Standing::Voting)
         };
-        if (0..voters).map(HostId::new).all(votes) {
+        let group = group.borrow();
+        if group.voters().all(votes) && group.may_lose(sim, host) {
             sim.fault(Fault::Crash { host, power: false, disk: DiskFate::Lost });
             sim.after(down, Fault::Start(host));
         }

@@ -12,21 +12,30 @@ use annulus_core::turns::{Command, Grant, Lock, LostReason, Reply, Resume, TurnI
 use annulus_core::{Instant, RequestId, Rng};
 
 use super::NAME;
+use super::resource::{Entry, Resource, Write};
 use crate::causes::Cause;
 use crate::host::{HostId, HostState};
 use crate::ledger::{Excuse, Ledger};
 use crate::sim::Sim;
 
+/// A client that lost its agent asks again so much later.
+const RECONNECT: Duration = Duration::from_secs(1);
 /// The interval between steps of the processes.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
 /// A process of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Who {
+    /// The agent: the machine itself.
+    Agent,
     /// The command line.
     Client,
     /// The guard.
     Guard,
+    /// The command that the guard ends.
+    Command,
+    /// All of them.
+    All,
 }
 
 /// The client's stage.
@@ -85,6 +94,7 @@ struct Machine {
     withdrawn: Option<TurnId>,
     client_stopped: Duration,
     guard_stopped: Duration,
+    command_stopped: Duration,
     pause: Option<Pause>,
     turns: u64,
 }
@@ -152,14 +162,11 @@ pub(super) struct Seen {
     excused: Option<(&'static Excuse, Duration, HostId)>,
     pub(super) is_crash_due: bool,
     pub(super) turns: u64,
-    pub(super) refused: u64,
     pub(super) killed: u64,
     /// When the last command ended.
     pub(super) last_end: Duration,
     /// The longest that a client waited for a turn.
     pub(super) longest_wait: Duration,
-    /// The greatest fence that the resource has seen, and the turn that wrote with it.
-    resource: (u64, Option<TurnId>),
 }
 
 /// All hosts.
@@ -168,12 +175,21 @@ pub(super) struct Runner {
     rng: Rng,
     lease: Duration,
     longest: Duration,
+    resource: Resource,
     pub(super) seen: Seen,
     pub(super) ledger: Ledger,
 }
 
 /// The situations that a run may meet.
-pub(super) const SITUATIONS: [&str; 4] = ["two_askers", "holder_killed", "turn_lost", "majority_lost"];
+pub(super) const SITUATIONS: [&str; 7] = [
+    "two_askers",
+    "holder_killed",
+    "turn_lost",
+    "majority_lost",
+    "client_stopped",
+    "guard_stopped",
+    "command_stopped",
+];
 
 impl Runner {
     pub(super) fn new(hosts: usize, seed: u64, lease: Duration, longest: Duration) -> Self {
@@ -186,22 +202,36 @@ impl Runner {
             withdrawn: None,
             client_stopped: Duration::ZERO,
             guard_stopped: Duration::ZERO,
+            command_stopped: Duration::ZERO,
             pause: None,
             turns: 0,
         };
         let machines = (0..hosts).map(|_| machine(&mut rng)).collect();
         let ledger = Ledger::new(&SITUATIONS);
-        Self { machines, rng, lease, longest, seen: Seen::default(), ledger }
+        Self { machines, rng, lease, longest, resource: Resource::default(), seen: Seen::default(), ledger }
     }
 
-    /// Stops a process until this moment.
+    /// Stops a process until this moment. The agent is the machine, which the simulator stops.
     pub(super) fn stop(&mut self, sim: &mut Sim<Turns>, host: HostId, who: Who, until: Duration) {
         let machine = &mut self.machines[host.index()];
         match who {
-            Who::Client => machine.client_stopped = machine.client_stopped.max(until),
+            Who::Agent | Who::All => {}
+            Who::Client => {
+                self.ledger.met("client_stopped");
+                machine.client_stopped = machine.client_stopped.max(until);
+            }
             Who::Guard => {
+                self.ledger.met("guard_stopped");
                 sim.note_beside_stopped(host, until);
                 machine.guard_stopped = machine.guard_stopped.max(until);
+            }
+            Who::Command => {
+                let Some(guarded) = &mut machine.guarded else { return };
+                self.ledger.met("command_stopped");
+                machine.command_stopped = machine.command_stopped.max(until);
+                // It does not work meanwhile, and does not see TERM.
+                guarded.ends = guarded.ends.max(until);
+                guarded.leaves = guarded.leaves.map(|at| at.max(until));
             }
         }
     }
@@ -210,6 +240,7 @@ impl Runner {
     pub(super) fn kill(&mut self, now: Duration, host: HostId, who: Who) {
         let machine = &mut self.machines[host.index()];
         match who {
+            Who::Agent | Who::All => {}
             Who::Client => {
                 if let Stage::Asking { turn, .. } = machine.stage {
                     machine.withdrawn = Some(turn);
@@ -221,8 +252,37 @@ impl Runner {
                     guarded.mail.push_back((now, Mail::End));
                 }
             }
-            Who::Guard => machine.guarded = None,
+            Who::Guard | Who::Command => machine.guarded = None,
         }
+    }
+
+    /// The faults are over: all processes go on.
+    pub(super) fn calm(&mut self, now: Duration) {
+        for machine in &mut self.machines {
+            for stopped in
+                [&mut machine.client_stopped, &mut machine.guard_stopped, &mut machine.command_stopped]
+            {
+                *stopped = (*stopped).min(now);
+            }
+        }
+    }
+
+    /// An agent ended: its client sees the end of its connection. A waiting one asks the next agent.
+    pub(super) fn on_crash(&mut self, sim: &Sim<Turns>, host: HostId) {
+        let now = sim.elapsed();
+        // A loss of power ends all processes, also if the host is back before the next step.
+        if sim.causes(host, now, now).any(|one| one.cause == Cause::PowerLost) {
+            self.machines[host.index()].guarded = None;
+            self.kill(now, host, Who::Client);
+        }
+        let machine = &mut self.machines[host.index()];
+        if matches!(machine.stage, Stage::Asking { .. }) {
+            machine.stage = Stage::Idle(now + RECONNECT);
+        }
+    }
+
+    pub(super) fn resource(&self) -> &Resource {
+        &self.resource
     }
 
     /// A machine answered a command.
@@ -315,7 +375,8 @@ impl Runner {
         match guarded.keeping.signal(local) {
             Some(Signal::Term) => {
                 let politely = self.rng.chance(0.5);
-                guarded.leaves = politely.then(|| now + self.rng.duration_below(Duration::from_millis(200)));
+                let from = now.max(machine.command_stopped);
+                guarded.leaves = politely.then(|| from + self.rng.duration_below(Duration::from_millis(200)));
             }
             Some(Signal::Kill) => {
                 self.seen.killed += 1;
@@ -448,7 +509,7 @@ impl Runner {
         let running: Vec<usize> = (0..self.machines.len())
             .filter(|host| self.machines[*host].guarded.is_some() && !paused(*host))
             .collect();
-        running.iter().for_each(|host| self.write(*host));
+        running.iter().for_each(|host| self.write(*host, now));
         let reason = if running.len() > 1 { self.excuse_for(sim, &running, now) } else { None };
         let open = self.seen.excused.map(|(excuse, _, host)| (excuse, host));
         if reason != open
@@ -471,18 +532,21 @@ impl Runner {
         }
     }
 
-    /// The command of a host writes with its fence. The resource refuses a fence below the greatest it has seen. It
-    /// cannot distinguish two turns with one fence, so there must not be any.
-    fn write(&mut self, host: usize) {
-        let Some(guarded) = &self.machines[host].guarded else { return };
-        let (fence, turn) = self.seen.resource;
-        if guarded.fence < fence {
-            self.seen.refused += 1;
-        } else if guarded.fence == fence && turn != Some(guarded.turn) {
-            let text = format!("R: the resource takes fence {fence} of two turns, the second on host {host}");
-            self.seen.violation.get_or_insert(text);
-        } else {
-            self.seen.resource = (guarded.fence, Some(guarded.turn));
+    /// The command of a host writes with its fence.
+    fn write(&mut self, host: usize, now: Duration) {
+        let machine = &self.machines[host];
+        let Some(guarded) = machine.guarded.as_ref().filter(|_| now >= machine.command_stopped) else {
+            return;
+        };
+        let fence = guarded.fence;
+        let entry = Entry { at: now, host: HostId::new(host as u32), fence };
+        match self.resource.write(NAME, guarded.turn, entry) {
+            Write::Taken | Write::Refused => {}
+            Write::Ambiguous => {
+                let text =
+                    format!("R: the resource takes fence {fence} of two turns, the second on host {host}");
+                self.seen.violation.get_or_insert(text);
+            }
         }
     }
 
