@@ -7,7 +7,6 @@ use super::*;
 /// The texts of the command line that a test here provokes.
 pub(super) const PROVOKED: &[&str] = &[
     "this agent does not run token",
-    "choose the faults of turns with --trouble",
     "--dot and --json are two forms of one graph",
     "64 turns wait for the token at this agent already",
     "no value is called …",
@@ -230,6 +229,4 @@ fn a_ring_that_cannot_work_is_refused_at_the_start() {
     assert_fails(&sim("--latency", "constant:2000000"), slow, 2);
     assert_fails(&sim("--jitter", "2000000"), slow, 2);
     assert_fails(&sim("--bandwidth", "1"), "does not pass within … s; give at least …", 2);
-    let turns = ["sim", "turns", "--seconds", "5", "--seed", "1", "--crash", "3"];
-    assert_fails(&turns, "choose the faults of turns with --trouble", 2);
 }
