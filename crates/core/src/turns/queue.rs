@@ -39,7 +39,9 @@ impl Queue {
         self.drop_stale(now);
         let waiter = Waiter { node, at, since: now - waited, seen: now };
         if let Some(known) = self.waiters.iter_mut().find(|known| known.at == at) {
-            *known = Waiter { since: known.since.min(waiter.since), ..waiter };
+            // The last claim counts. The node may have a new request: with the time of the old one, which only voters know
+            // that did not drop the node meanwhile, the orders of two voters differ for long.
+            *known = waiter;
         } else if self.waiters.len() < WAITERS_MAX {
             self.waiters.push(waiter);
         }
