@@ -264,6 +264,9 @@ impl Runner {
             {
                 *stopped = (*stopped).min(now);
             }
+            // A command that was stopped for longer goes on, too.
+            let last = now + self.longest;
+            machine.guarded.iter_mut().for_each(|guarded| guarded.ends = guarded.ends.min(last));
         }
     }
 
