@@ -190,7 +190,7 @@ impl Attempt {
     }
 
     /// Whether the attempt keeps its grants although voters refused it: the attempts that have those voters come after
-    /// it, so they are released (TU-17). Of all attempts with grants the first is never released for another.
+    /// it, so they are released (TU-17). The first of all attempts with grants is never released for another.
     fn outlasts(&self) -> bool {
         let Round { granted, held, .. } = self.round;
         self.waiter.is_some() && granted.len() > 0 && held.len() > 0 && self.yields.len() == 0

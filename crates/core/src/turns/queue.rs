@@ -39,8 +39,8 @@ impl Queue {
         self.drop_stale(now);
         let waiter = Waiter { node, at, since: now - waited, seen: now };
         if let Some(known) = self.waiters.iter_mut().find(|known| known.at == at) {
-            // The last claim counts. The node may have a new request: with the time of the old one, which only voters know
-            // that did not drop the node meanwhile, the orders of two voters differ for long.
+            // The last claim counts: the node may have a new request. A voter that dropped the node meanwhile does not know
+            // the old time, so the orders of two voters would differ for long.
             *known = waiter;
         } else if self.waiters.len() < WAITERS_MAX {
             self.waiters.push(waiter);

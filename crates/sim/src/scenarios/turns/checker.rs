@@ -53,8 +53,8 @@ impl TurnsChecker {
         }
     }
 
-    /// V: the first grant after the last fault comes in time, counted from the end of the command that ran then, and of a
-    /// slow sync of a voter: the voter answers nothing meanwhile.
+    /// V: the first grant after the last fault comes in time, counted from the end of the command that ran then.
+    /// A slow sync of a voter counts as a fault until it ends: the voter answers nothing meanwhile.
     fn check_wait(&self, now: Duration) -> Verdict {
         let Some(calm) = self.calm_at.filter(|calm| self.last_grant <= *calm) else { return Ok(()) };
         let waited = now.saturating_sub(calm.max(self.synced_at).max(self.runner.borrow().seen.last_end));
