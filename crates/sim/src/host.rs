@@ -138,6 +138,8 @@ pub(crate) struct Extra<C> {
     /// Timers of its kernel and its driver that ran out while they could not act.
     pub(crate) stopped_timers: Vec<What>,
     pub(crate) asleep_since: u64,
+    /// The life with the last slow sync, and when that sync ends.
+    pub(crate) slow_sync: (u32, u64),
 }
 
 impl<C> Default for Extra<C> {
@@ -162,6 +164,7 @@ impl<C> Default for Extra<C> {
             boots: 0,
             stopped_timers: Vec::new(),
             asleep_since: 0,
+            slow_sync: (0, 0),
         }
     }
 }

@@ -57,6 +57,10 @@ impl<M: Machine> Sim<M> {
         if tail > 0.0 && matches!(request, StoreOp::Write { durable: true, .. }) && self.disk_rng.chance(tail)
         {
             takes += (1_000_000 * 30) >> self.disk_rng.below(12);
+            let (host, ends) = (&mut self.hosts[id.index()], self.now + takes);
+            let life = host.life;
+            let slow = &mut host.extra().slow_sync;
+            *slow = (life, if slow.0 == life { slow.1.max(ends) } else { ends });
         }
         let host = &mut self.hosts[id.index()];
         host.ops += 1;
@@ -64,6 +68,14 @@ impl<M: Machine> Sim<M> {
         let slot = self.answers.claim();
         *self.answers.at_mut(slot) = Answer { host: Some(id), life, op, result };
         self.queue.push(self.now + takes, What::Stored(slot));
+    }
+
+    /// When the slow syncs end that a host waits for (FA-11). Those that began before [`crate::Fault::Calm`] end as drawn.
+    #[must_use]
+    pub fn slow_sync_ends(&self, host: HostId) -> Duration {
+        let host = &self.hosts[host.index()];
+        let slow = host.extra.as_ref().map(|extra| extra.slow_sync).filter(|(life, _)| *life == host.life);
+        Duration::from_micros(slow.map_or(0, |(_, ends)| ends))
     }
 
     /// A disk has finished an operation: a write is done, whether or not the host can get the reply now.

@@ -219,6 +219,7 @@ impl Asker {
         const UNMATCHED: Refusal = Refusal::Reject("an answer to nothing under way");
         let key = *self.nonces.get(&nonce).ok_or(UNMATCHED)?;
         let record = cx.record.ok_or(UNMATCHED)?;
+        let again_after = self.resend_after();
         let name = self.names.get_mut(&key).ok_or(UNMATCHED)?;
         let round = match &name.stage {
             Stage::Asking(attempt) => Some(&attempt.round).filter(|round| round.nonce == nonce),
@@ -235,10 +236,12 @@ impl Asker {
             Stage::Asking(attempt) => {
                 if let Verdict::Held { holder, number, left_ms } = answer.verdict {
                     let left = Duration::from_millis(u64::from(left_ms));
-                    let blocker = Blocker { by: holder, fence: number, left_micros: micros(left) };
+                    // A reservation has no number.
+                    let fence = if number == 0 { answer.top } else { number };
+                    let blocker = Blocker { by: holder, fence, left_micros: micros(left) };
                     name.blocker = Some((blocker, cx.now + left));
                 }
-                let outcome = attempt.note(cx.now, place, answer, record);
+                let outcome = attempt.note(cx.now, place, answer, record, again_after);
                 name.answered = attempt.round.answered.len();
                 match outcome {
                     Outcome::Open => {}
@@ -467,7 +470,8 @@ impl Asker {
         let Some(name) = self.names.get_mut(&key) else { return };
         let Some(wish) = name.wishes.front_mut() else { return };
         wish.tries += 1;
-        let attempt = Attempt::new(session, number, Round::new(nonce, cx.now, after, record.voters.len()));
+        let round = Round::new(nonce, cx.now, after, record.voters.len());
+        let attempt = Attempt::new(session, number, round, (!wish.is_try).then_some(cx.id));
         name.stage = Stage::Asking(attempt);
         let waited = cx.now.since(wish.since);
         cx.send_all(nonce, &Body::Ask(attempt.ask(key, cx.id, waited, !wish.is_try)));
@@ -568,8 +572,7 @@ impl Asker {
             Stage::Waiting(_) => return,
         };
         if round.is_resend_due(cx.now, after) {
-            let (nonce, answered) = (round.nonce, round.answered);
-            cx.send_to(nonce, &Body::Ask(ask), |place| !answered.contains(place));
+            cx.send_to(round.nonce, &Body::Ask(ask), |place| round.is_missing(place));
         }
     }
 

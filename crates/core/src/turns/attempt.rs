@@ -45,6 +45,8 @@ pub(super) struct Round {
     pub(super) granted: Voters,
     pub(super) held: Voters,
     pub(super) answered: Voters,
+    /// Voters that answered, and may have another answer by now.
+    again: Voters,
     resend_at: Instant,
     resends: u32,
     voters: usize,
@@ -59,6 +61,7 @@ impl Round {
             granted: Voters::default(),
             held: Voters::default(),
             answered: Voters::default(),
+            again: Voters::default(),
             resend_at: now + resend_after,
             resends: 0,
         }
@@ -66,12 +69,14 @@ impl Round {
 
     pub(super) fn note(&mut self, place: usize, answer: &Answer) {
         self.answered.insert(place);
+        self.again.remove(place);
+        self.held.remove(place);
         match answer.verdict {
             Verdict::Granted => self.granted.insert(place),
             Verdict::Held { .. } => self.held.insert(place),
             _ => {}
         }
-        if self.answered.len() >= self.voters {
+        if self.answered.len() >= self.voters && self.again.len() == 0 {
             self.resend_at = Instant::FAR;
         }
     }
@@ -81,6 +86,17 @@ impl Round {
         self.answered.remove(place);
         self.held.remove(place);
         (self.resends, self.resend_at) = (self.resends.max(1), resend_at);
+    }
+
+    /// The request is repeated to a voter that refused it.
+    fn ask_again(&mut self, place: usize, at: Instant) {
+        self.again.insert(place);
+        self.resend_at = self.resend_at.min(at);
+    }
+
+    /// Whether the request is to be repeated to a voter.
+    pub(super) fn is_missing(&self, place: usize) -> bool {
+        !self.answered.contains(place) || self.again.contains(place)
     }
 
     /// When the request is repeated to the silent voters.
@@ -124,19 +140,40 @@ pub(super) struct Attempt {
     pub(super) number: u64,
     pub(super) round: Round,
     behind: bool,
+    /// This node, if the request waits: its attempt then outlasts later ones.
+    waiter: Option<Id>,
+    /// Voters that refused it for a turn, or for an attempt that comes first.
+    yields: Voters,
 }
 
 impl Attempt {
-    pub(super) fn new(session: u64, number: u64, round: Round) -> Self {
-        Self { session, number, round, behind: false }
+    pub(super) fn new(session: u64, number: u64, round: Round, waiter: Option<Id>) -> Self {
+        Self { session, number, round, behind: false, waiter, yields: Voters::default() }
     }
 
     /// Notes an answer. Grants that arrive after the validity they would give do not count (TU-14).
-    pub(super) fn note(&mut self, now: Instant, place: usize, answer: &Answer, record: &Record) -> Outcome {
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        place: usize,
+        answer: &Answer,
+        record: &Record,
+        again_after: Duration,
+    ) -> Outcome {
         if now >= self.ends() {
             return Outcome::Lost;
         }
         self.round.note(place, answer);
+        self.yields.remove(place);
+        if self.comes_after(answer.verdict) {
+            self.yields.insert(place);
+        }
+        let outlasts = self.outlasts();
+        if outlasts {
+            let held = self.round.held;
+            let places = (0..record.voters.len()).filter(|place| held.contains(*place));
+            places.for_each(|place| self.round.ask_again(place, now + again_after));
+        }
         self.behind |= answer.verdict == Verdict::Behind;
         let missing = record.voters.len() - self.round.answered.len();
         if self.round.granted.len() >= record.majority() {
@@ -145,9 +182,28 @@ impl Attempt {
             Outcome::Open
         } else if self.behind {
             Outcome::Behind
+        } else if outlasts {
+            Outcome::Open
         } else {
             Outcome::Lost
         }
+    }
+
+    /// Whether the attempt keeps its grants although voters refused it: the attempts that have those voters come after
+    /// it, so they are released (TU-17). The first of all attempts with grants is never released for another.
+    fn outlasts(&self) -> bool {
+        let Round { granted, held, .. } = self.round;
+        self.waiter.is_some() && granted.len() > 0 && held.len() > 0 && self.yields.len() == 0
+    }
+
+    /// Whether a voter refused this attempt for a turn, or for an attempt with a lower number. Ids decide between equal
+    /// numbers. A voter that only reserves the name (number 0) grants it to an attempt soon.
+    fn comes_after(&self, verdict: Verdict) -> bool {
+        let (Verdict::Held { holder, number, left_ms }, Some(own)) = (verdict, self.waiter) else {
+            return false;
+        };
+        let is_first = number != 0 && holder != own && (number, holder) < (self.number, own);
+        left_ms > milliseconds(FIRST) || is_first
     }
 
     /// Whether a voter found the number too low.
@@ -158,8 +214,12 @@ impl Attempt {
     /// Whether a voter refused and another stays silent, though the Ask to it was repeated. The grants of this attempt
     /// then only block other askers, which may need them for a majority (TU-17).
     pub(super) fn is_split(&self, now: Instant) -> bool {
-        let is_repeated = !self.round.is_first_sending() && now >= self.round.resend_at();
-        is_repeated && self.round.held.len() > 0 && !self.behind
+        let is_last = !self.round.is_first_sending() || self.yields.len() > 0;
+        is_last
+            && now >= self.round.resend_at()
+            && self.round.held.len() > 0
+            && !self.behind
+            && !self.outlasts()
     }
 
     /// The end of the validity that this attempt can give.

@@ -39,7 +39,9 @@ impl Queue {
         self.drop_stale(now);
         let waiter = Waiter { node, at, since: now - waited, seen: now };
         if let Some(known) = self.waiters.iter_mut().find(|known| known.at == at) {
-            *known = Waiter { since: known.since.min(waiter.since), ..waiter };
+            // The last claim counts: the node may have a new request. A voter that dropped the node meanwhile does not know
+            // the old time, so the orders of two voters would differ for long.
+            *known = waiter;
         } else if self.waiters.len() < WAITERS_MAX {
             self.waiters.push(waiter);
         }

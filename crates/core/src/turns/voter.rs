@@ -166,7 +166,7 @@ impl Voter {
             (Some(lease), None) => Some((lease.holder, lease.number, lease.until)),
             (None, _) if !ask.renew => {
                 let reserved = slot.queue.reserved_for_other(now, from);
-                reserved.map(|(first, until)| (first.node, top, until))
+                reserved.map(|(first, until)| (first.node, 0, until))
             }
             _ => None,
         };
@@ -220,7 +220,10 @@ impl Voter {
             // A number above the bound was not granted here. It only raises the top, so the bound needs no sync for it.
             slot.top = slot.top.max(ended.number).max(floor);
         }
-        slot.lease.take_if(|lease| lease.session == ended.session);
+        if slot.lease.take_if(|lease| lease.session == ended.session).is_some() {
+            // The next call is for another waiter. Else an attempt that outlasts this one would wait behind it for ever.
+            slot.queue.remove(from);
+        }
         self.look(now, ended.key)
     }
 

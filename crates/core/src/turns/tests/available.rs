@@ -29,8 +29,44 @@ fn tu_17_an_attempt_that_a_voter_refused_does_not_wait_for_a_silent_one() {
     assert_eq!(world.holders("n").len(), 1, "one of them gave its vote back");
 }
 
+/// Each of two askers has one of two votes. Their numbers are equal, so the lower id comes first.
 #[test]
-fn tu_17_an_asker_keeps_its_place_in_the_queue_until_it_renews() {
+fn tu_17_of_two_attempts_with_a_vote_each_the_first_keeps_it_and_wins() {
+    for seed in 1..=12 {
+        let mut world = World::new(2, 2, seed, plain);
+        world.delays.insert((2, 1), vec![20 * MS]);
+        world.delays.insert((3, 0), vec![20 * MS]);
+        world.lock(3, "n", 2, MINUTE);
+        world.lock(2, "n", 1, MINUTE);
+        world.run(15 * MS);
+        assert!(world.holders("n").is_empty(), "each has one vote");
+        world.run(SECOND);
+        let holders: Vec<usize> = world.holders("n").iter().map(|(node, _)| *node).collect();
+        assert_eq!(holders, [2], "seed {seed}: the other gave its vote back");
+    }
+}
+
+#[test]
+fn tu_17_a_voter_calls_the_node_that_waits_longest_by_its_last_ask() {
+    let (now, lease) = (Instant::from_micros(10 * SECOND), Duration::from_secs(10));
+    let mut voter = Voter::new(4);
+    let world = two_of_three();
+    let waits = |session, waited_ms| Ask { queue: true, waited_ms, ..ask(&world, 5, session, false) };
+    let held = ask(&world, 5, 9, false);
+    assert!(matches!(voter.ask(now, addr(2), &held, lease, false), Decision::Answer(Verdict::Granted)));
+    for (from, ask) in [(3, waits(1, 900)), (4, waits(2, 100)), (3, waits(3, 0))] {
+        assert!(matches!(
+            voter.ask(now, addr(from), &ask, lease, false),
+            Decision::Answer(Verdict::Held { .. })
+        ));
+    }
+    let ended = Ended { key: held.key, number: 5, session: 9 };
+    let call = voter.release(now, addr(2), &ended, lease).expect("two nodes wait");
+    assert_eq!(call.to, addr(4), "the other has a new request");
+}
+
+#[test]
+fn tu_17_an_asker_keeps_its_place_in_the_queue_until_it_renews_or_releases() {
     let (now, lease) = (Instant::from_micros(SECOND), Duration::from_secs(10));
     let mut voter = Voter::new(4);
     let world = two_of_three();
@@ -39,9 +75,13 @@ fn tu_17_an_asker_keeps_its_place_in_the_queue_until_it_renews() {
     let mut ask = |from: usize, ask: &Ask| voter.ask(now, addr(from), ask, lease, false);
     assert!(matches!(ask(3, &first), Decision::Answer(Verdict::Granted)));
     assert!(matches!(ask(4, &second), Decision::Answer(Verdict::Held { .. })));
+    let mut released = voter.clone();
     let ended = Ended { key: first.key, number: 5, session: 1 };
-    let call = voter.release(now, addr(3), &ended, lease).expect("two nodes wait");
-    assert_eq!(call.to, addr(3), "it has waited longest, and had no majority");
+    let call = released.release(now, addr(3), &ended, lease).expect("a node waits");
+    assert_eq!(call.to, addr(4), "the other gave its vote back for an attempt before its own");
+    let after = now + Duration::from_millis(u64::from(first.length_ms));
+    let calls: Vec<SocketAddr> = voter.poll(after).iter().map(|call| call.to).collect();
+    assert_eq!(calls, [addr(3)], "its Release was lost, and it has waited longest");
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub struct TurnsChecker {
     grants: u64,
     last_grant: Duration,
     calm_at: Option<Duration>,
+    /// The end of the slow syncs of voters that were under way then.
+    synced_at: Duration,
     /// The longest wait of a request after the last fault, once no command runs.
     granted_within: Duration,
 }
@@ -46,14 +48,16 @@ impl TurnsChecker {
             grants: 0,
             last_grant: Duration::ZERO,
             calm_at: None,
+            synced_at: Duration::ZERO,
             granted_within,
         }
     }
 
     /// V: the first grant after the last fault comes in time, counted from the end of the command that ran then.
+    /// A slow sync of a voter counts as a fault until it ends: the voter answers nothing meanwhile.
     fn check_wait(&self, now: Duration) -> Verdict {
         let Some(calm) = self.calm_at.filter(|calm| self.last_grant <= *calm) else { return Ok(()) };
-        let waited = now.saturating_sub(calm.max(self.runner.borrow().seen.last_end));
+        let waited = now.saturating_sub(calm.max(self.synced_at).max(self.runner.borrow().seen.last_end));
         if waited <= self.granted_within {
             return Ok(());
         }
@@ -138,6 +142,8 @@ impl Checker<Turns> for TurnsChecker {
 
     fn on_calm(&mut self, sim: &Sim<Turns>) {
         self.calm_at = Some(sim.elapsed());
+        let ends = self.group.borrow().voters().map(|voter| sim.slow_sync_ends(voter)).max();
+        self.synced_at = ends.unwrap_or_default();
         self.runner.borrow_mut().calm(sim.elapsed());
     }
 

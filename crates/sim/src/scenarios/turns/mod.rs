@@ -84,6 +84,9 @@ pub struct TurnsScenario {
     pub broken: Option<Fault>,
 }
 
+/// The longest sync that a disk draws (FA-11), and some of its usual time.
+const SYNC_MAX: Duration = Duration::from_secs(31);
+
 /// Streams of randomness of the conditions, and of processes and disks.
 const NOISE: u64 = 1 << 32;
 const PROCESSES: u64 = 2 << 32;
@@ -151,8 +154,8 @@ impl Scenario for TurnsScenario {
         // By clocks that run a tenth too slow.
         let granted_within = (self.lease + unattended) * 11 / 10 + CONVERGE_AFTER_LEASE;
         let checker = TurnsChecker::new(runner, group, granted_within);
-        // A command that runs when the faults stop may go on.
-        let converge_within = granted_within + longest;
+        // A command that runs when the faults stop may go on, and so may a sync.
+        let converge_within = granted_within + longest.max(SYNC_MAX);
         Ok(Setup { sim, checker, faults_for, converge_within, settings })
     }
 }
