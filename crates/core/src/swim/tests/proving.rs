@@ -85,6 +85,31 @@ fn s_6_a_member_moves_once_its_old_address_is_silent() {
     }
 }
 
+/// SA-58a: after a restart at another address, others still know the old one.
+#[test]
+fn s_13_another_address_under_our_id_is_a_conflict_only_if_a_node_answers_there() {
+    for is_answered in [false, true] {
+        let mut rig = wary(Preset::Lan, &[2, 3]);
+        let other = contents(77);
+        say(&mut rig, 3, &[alive(&other, 1, 4)]);
+        assert_eq!(rig.machine.incarnation(), Incarnation(5), "it is refuted");
+        let log = rig.take_log();
+        let to_other = format!("Send 0:0 to {} ", addr(77));
+        let question = log.iter().find_map(|line| line.strip_prefix(&to_other)).expect("it is asked");
+        if is_answered {
+            let mut twin = rig_with(&Config { bind: addr(77), stored_max: 0, ..config(1, Preset::Lan) }, &[]);
+            twin.datagram(UDP, addr(1), &unhex(question)).unwrap();
+            assert!(has(&twin, "IdConflict { addr: 10.0.0.1:7946 }"), "{:?}", twin.log);
+            let answers = twin.take_log();
+            let to_us = format!("Send 0:0 to {} ", addr(1));
+            let answer = answers.iter().find_map(|line| line.strip_prefix(&to_us)).expect("it answers");
+            rig.datagram(UDP, addr(77), &unhex(answer)).unwrap();
+        }
+        assert_eq!(has(&rig, "IdConflict { addr: 10.0.0.77:7946 }"), is_answered);
+        assert!(!log.iter().any(|line| line.contains("IdConflict")), "{log:?}");
+    }
+}
+
 #[test]
 fn s_13_two_nodes_with_one_name_are_reported() {
     let meta = |tags: &str| Tags { name: tags.into(), ..Tags::default() }.encode().unwrap();
