@@ -226,7 +226,7 @@ impl Membership {
     }
 
     /// Handles other contents under our id. A node that was started again at another address hears of its old one. So the
-    /// address is asked, and the conflict is reported when a node answers. Returns whether this period allows it.
+    /// node asks there, and reports the conflict when a node answers. Returns whether this period allows it.
     fn other_contents(&mut self, cx: &mut Cx<'_, '_>, contents: Contents<'_>) -> bool {
         let addr = contents.addr().socket();
         let is_ours = cx.lower.env.own_contents().borrow().addrs().any(|own| own == addr);

@@ -26,7 +26,8 @@ fn s_73_an_unknown_node_with_any_metadata_answers_a_question_in_full() {
         say(&mut rig, 2, &[alive(&described, 9, 0)]);
         let log = rig.take_log();
         let to_nine = format!("Send 0:0 to {} ", addr(9));
-        let question = log.iter().find_map(|line| line.strip_prefix(&to_nine)).expect("it is asked");
+        let question =
+            log.iter().find_map(|line| line.strip_prefix(&to_nine)).expect("a question goes there");
         let stranger = Config { meta: vec![7; length], stored_max: 0, ..config(9, Preset::Lan) };
         let mut nine = rig_with(&stranger, &[]);
         nine.datagram(UDP, addr(1), &unhex(question)).unwrap();
@@ -95,7 +96,8 @@ fn s_13_another_address_under_our_id_is_a_conflict_only_if_a_node_answers_there(
         assert_eq!(rig.machine.incarnation(), Incarnation(5), "it is refuted");
         let log = rig.take_log();
         let to_other = format!("Send 0:0 to {} ", addr(77));
-        let question = log.iter().find_map(|line| line.strip_prefix(&to_other)).expect("it is asked");
+        let question =
+            log.iter().find_map(|line| line.strip_prefix(&to_other)).expect("a question goes there");
         if is_answered {
             let mut twin = rig_with(&Config { bind: addr(77), stored_max: 0, ..config(1, Preset::Lan) }, &[]);
             twin.datagram(UDP, addr(1), &unhex(question)).unwrap();
