@@ -12,7 +12,7 @@ use crate::conditions::FaultPlan;
 use crate::disk::{DiskFate, DiskHealth};
 use crate::fault::{Block, Fault, Step, Traffic};
 use crate::host::HostId;
-use crate::sim::{Sim, stream_of};
+use crate::sim::{Sim, address, stream_of};
 
 /// The part that a host plays and for which it may be hit.
 pub struct Aim<M: Machine> {
@@ -65,6 +65,7 @@ enum Kind {
     Death,
     Clone,
     Readdress,
+    Move,
     AppStop,
 }
 
@@ -124,6 +125,11 @@ impl FaultPlan {
             for host in sim.hosts() {
                 sim.after(Duration::ZERO, Fault::Drift { host, ppm: ppm(self.drift_ppm, &mut rng) });
             }
+        }
+        let mut rng = Rng::from_number(seed, stream_of::MOVES);
+        for _ in 0..more.moves {
+            let (at, seed) = (rng.duration_below(during), rng.next_u64());
+            strike_after(sim, at, Kind::Move, seed, ends, aims);
         }
     }
 }
@@ -272,12 +278,11 @@ fn strike<M: Machine>(sim: &mut Sim<M>, kind: Kind, host: HostId, span: Span, rn
         }
         Kind::Drift(most) => sim.fault(Fault::Drift { host, ppm: ppm(most, rng) }),
         Kind::Death => {
-            // A majority stays: a group that has died has nothing to promise.
-            let dead = sim.hosts().filter(|host| sim.is_dead(*host)).count();
-            if 2 * (dead + 1) < sim.len() {
+            if enough_stay(sim, host, false) {
                 sim.fault(Fault::Die(host));
             }
         }
+        Kind::Move => strike_move(sim, host, span, rng),
         Kind::Readdress => {
             // Beyond the addresses that hosts have by their numbers.
             let to = IpAddr::from([10, 250, rng.below(256) as u8, rng.between(1, 254) as u8]);
@@ -294,4 +299,43 @@ fn strike<M: Machine>(sim: &mut Sim<M>, kind: Kind, host: HostId, span: Span, rn
             sim.after(SHORTEST, Fault::Clone { from: other, to: host });
         }
     }
+}
+
+/// The hosts by which the others find a group.
+const SEEDS: usize = 3;
+
+/// Whether a host may die or move. A majority stays: a group that has died has nothing to promise. If hosts have moved, a
+/// seed stays where it was: nobody finds a group of which every known address is wrong.
+fn enough_stay<M: Machine>(sim: &Sim<M>, host: HostId, moves: bool) -> bool {
+    let is_gone = |other: HostId| sim.is_dead(other) || sim.has_moved(other);
+    let gone = sim.hosts().filter(|other| is_gone(*other)).count();
+    let has_seed = sim.hosts().take(SEEDS).any(|seed| seed != host && !is_gone(seed));
+    let moves = moves || sim.hosts().any(|other| sim.has_moved(other));
+    2 * (gone + 1) < sim.len() && (has_seed || !moves)
+}
+
+/// A host gets another address: while its process runs, which is then deaf until it is started again, or between two
+/// runs. A quarter of the addresses were another host's before.
+fn strike_move<M: Machine>(sim: &mut Sim<M>, host: HostId, span: Span, rng: &mut Rng) {
+    let left: Vec<IpAddr> = sim.hosts().filter(|other| sim.has_moved(*other)).map(address).collect();
+    let fresh = IpAddr::from([10, 250, rng.below(256) as u8, rng.between(1, 254) as u8]);
+    let used = rng.pick(&left).copied().filter(|_| rng.chance(0.25));
+    let to = used.unwrap_or(fresh);
+    if sim.is_dead(host) || sim.host_at(to).is_some() || !enough_stay(sim, host, true) {
+        return;
+    }
+    let power = rng.chance(0.5);
+    let disk = if power { DiskFate::UnsyncedLost } else { DiskFate::Kept };
+    let crash = Fault::Crash { host, power, disk };
+    let readdress = Fault::Readdress { host, to };
+    // The end of all faults starts what is down, and leaves a deaf process alone.
+    let lasts = span.lasts.min((span.ends - sim.elapsed()) / 2);
+    if rng.chance(0.5) {
+        sim.fault(readdress);
+        sim.after(lasts, crash);
+    } else {
+        sim.fault(crash);
+        sim.fault(readdress);
+    }
+    sim.after(lasts, Fault::Start(host));
 }

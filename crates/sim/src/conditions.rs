@@ -78,7 +78,8 @@ impl Conditions {
 
 impl Conditions {
     /// Draws the streams of Linux, the noise of [`Conditions::swarm`], and faults of all kinds. Clones, lying disks and
-    /// rollbacks are left out, because they break the promises of disks. So are new addresses.
+    /// rollbacks are left out, because they break the promises of disks. New addresses are a stream of their own
+    /// ([`FaultPlan::draw_moves`]).
     #[must_use]
     pub fn all_faults(rng: &mut Rng) -> Self {
         let mut conditions = Self::swarm(rng);
@@ -115,6 +116,7 @@ impl MorePlan {
             deaths: some(2),
             clones: 0,
             readdresses: 0,
+            moves: 0,
             app_stops: 0,
         }
     }
@@ -180,13 +182,24 @@ pub struct MorePlan {
     pub deaths: u32,
     /// Hosts restart with the disk of another.
     pub clones: u32,
-    /// Hosts get other addresses.
+    /// Hosts get other addresses while their processes run.
     pub readdresses: u32,
+    /// Hosts get other addresses, and their processes are started again with them: a machine is bound to one address.
+    pub moves: u32,
     /// Applications beside the machine are stopped and go on ([`crate::App`], [`crate::Cause::BesideStopped`]).
     pub app_stops: u32,
 }
 
 impl FaultPlan {
+    /// Adds new addresses for a few seeds. They have a random stream of their own, so no other draw changes. The fault
+    /// model v1 has none.
+    pub(crate) fn draw_moves(&mut self, seed: u64) {
+        let mut rng = Rng::from_number(seed, stream_of::MOVES);
+        if self.model == FaultModel::V2 && rng.chance(MOVE_SHARE) {
+            self.more.moves = rng.between(1, 2) as u32;
+        }
+    }
+
     /// A plan that is drawn.
     #[must_use]
     pub fn swarm(rng: &mut Rng) -> Self {
@@ -328,8 +341,32 @@ impl Dice {
     }
 }
 
+/// The share of runs in which hosts get other addresses.
+const MOVE_SHARE: f64 = 0.2;
+
 /// Zero half of the time, else uniform up to `most`.
 fn sometimes(rng: &mut Rng, most: f64) -> f64 {
     let (on, much) = (rng.chance(0.5), rng.unit());
     if on { much * most } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FaultModel, FaultPlan};
+
+    #[test]
+    fn new_addresses_are_drawn_rarely_and_only_by_the_second_fault_model() {
+        let moves = |model| {
+            let draw = move |seed| {
+                let mut plan = FaultPlan { model, crashes: 3, ..FaultPlan::default() };
+                plan.draw_moves(seed);
+                let moves = core::mem::take(&mut plan.more.moves);
+                assert_eq!(plan, FaultPlan { model, crashes: 3, ..FaultPlan::default() });
+                moves
+            };
+            (1..201).filter(|seed| draw(*seed) > 0).count()
+        };
+        assert_eq!(moves(FaultModel::V1), 0);
+        assert!((20..60).contains(&moves(FaultModel::V2)), "{}", moves(FaultModel::V2));
+    }
 }

@@ -81,6 +81,8 @@ pub mod stream_of {
     pub const FAULTS: u64 = 4;
     /// The random numbers of the scenario.
     pub const SCENARIO: u64 = 5;
+    /// Which hosts get other addresses, and when.
+    pub const MOVES: u64 = 6;
 }
 
 impl<M: Machine> Sim<M> {
@@ -385,6 +387,12 @@ impl<M: Machine> Sim<M> {
     pub fn address(&self, host: HostId) -> IpAddr {
         let given = self.hosts.get(host.index()).and_then(|host| host.extra.as_ref()?.address);
         given.unwrap_or_else(|| address(host))
+    }
+
+    /// Whether a host has another address than the one by its number.
+    #[must_use]
+    pub fn has_moved(&self, host: HostId) -> bool {
+        self.address(host) != address(host)
     }
 
     /// The host that has an address; the first, if several share it.

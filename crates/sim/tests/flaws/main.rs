@@ -111,6 +111,7 @@ fn rows() -> Vec<Row> {
         row("FA-11", Flaw::NeverGoesBack, more(|more| more.disk_lies = 6)),
         row("FA-11", Flaw::NeverGoesBack, more(|more| more.rollbacks = 4)),
         row("FA-12", Flaw::FixedAddress, more(|more| more.readdresses = 1)),
+        row("FA-12", Flaw::FixedAddress, more(|more| more.moves = 1)),
         row("FA-13", Flaw::NoIdentityCheck, more(|more| more.clones = 1)),
         row("FA-14", Flaw::FailedIsFinal, more(|more| more.starvations = 12)),
         Row {

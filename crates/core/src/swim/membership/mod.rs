@@ -33,6 +33,8 @@ const NOTIFICATIONS: u32 = 16;
 const REFUTATIONS: u32 = 4;
 /// Signs of another node with our id, or of two nodes with one id, that are acted on in one period.
 const CONFLICTS: u32 = 1;
+/// Addresses that others know under our id and that are asked in one period.
+const ADDRESSES_ASKED: u32 = 1;
 
 /// This many nodes probe a suspect for each confirmation that the suspicion needs.
 const CONFIRMERS: usize = 3;
@@ -43,11 +45,17 @@ pub(super) struct Membership {
     notifications_left: u32,
     refutations_left: u32,
     conflicts_left: u32,
+    asked_left: u32,
 }
 
 impl Membership {
     pub(super) const fn new() -> Self {
-        Self { notifications_left: NOTIFICATIONS, refutations_left: REFUTATIONS, conflicts_left: CONFLICTS }
+        Self {
+            notifications_left: NOTIFICATIONS,
+            refutations_left: REFUTATIONS,
+            conflicts_left: CONFLICTS,
+            asked_left: ADDRESSES_ASKED,
+        }
     }
 
     pub(super) const fn new_period(&mut self) {
@@ -192,14 +200,9 @@ impl Membership {
         self.refutations_left -= 1;
         if let Some(contents) = contents.filter(|_| !same) {
             // SA-58a: another node with our id, or this node before it moved.
-            let addr = contents.addr().socket();
-            if !self.take_conflict() {
+            if !self.other_contents(cx, contents) {
                 cx.count().conflicts_dropped += 1;
                 return;
-            }
-            cx.count().conflicts += 1;
-            if !cx.lower.env.own_contents().borrow().addrs().any(|own| own == addr) {
-                cx.out.event(Event::IdConflict { addr });
             }
         }
         cx.count().refutations += 1;
@@ -220,6 +223,29 @@ impl Membership {
         }
         let id = cx.lower.env.id();
         cx.lower.history.change(id, cx.now.mono);
+    }
+
+    /// Handles other contents under our id. A node that was started again at another address hears of its old one. So the
+    /// node asks there, and reports the conflict when a node answers. Returns whether this period allows it.
+    fn other_contents(&mut self, cx: &mut Cx<'_, '_>, contents: Contents<'_>) -> bool {
+        let addr = contents.addr().socket();
+        let is_ours = cx.lower.env.own_contents().borrow().addrs().any(|own| own == addr);
+        if cx.lower.env.settings().verify {
+            let may_ask = self.asked_left > 0;
+            self.asked_left -= u32::from(may_ask);
+            if may_ask && !is_ours {
+                cx.verify(cx.lower.env.id(), contents);
+            }
+            return may_ask;
+        }
+        if !self.take_conflict() {
+            return false;
+        }
+        cx.count().conflicts += 1;
+        if !is_ours {
+            cx.out.event(Event::IdConflict { addr });
+        }
+        true
     }
 
     /// Handles a suspicion, of this node or of another.

@@ -26,7 +26,8 @@ fn s_73_an_unknown_node_with_any_metadata_answers_a_question_in_full() {
         say(&mut rig, 2, &[alive(&described, 9, 0)]);
         let log = rig.take_log();
         let to_nine = format!("Send 0:0 to {} ", addr(9));
-        let question = log.iter().find_map(|line| line.strip_prefix(&to_nine)).expect("it is asked");
+        let question =
+            log.iter().find_map(|line| line.strip_prefix(&to_nine)).expect("a question goes there");
         let stranger = Config { meta: vec![7; length], stored_max: 0, ..config(9, Preset::Lan) };
         let mut nine = rig_with(&stranger, &[]);
         nine.datagram(UDP, addr(1), &unhex(question)).unwrap();
@@ -82,6 +83,32 @@ fn s_6_a_member_moves_once_its_old_address_is_silent() {
         assert_eq!(rig.machine.members().member(id(2)).unwrap().addr(), expected);
         let told: Vec<SocketAddr> = sent_kind(&mut rig, "Alive").into_iter().map(|(to, _)| to).collect();
         assert_eq!(told.contains(&addr(2)) && told.contains(&addr(42)), old_answers, "both get an Alive");
+    }
+}
+
+/// SA-58a: after a restart at another address, others still know the old one.
+#[test]
+fn s_13_another_address_under_our_id_is_a_conflict_only_if_a_node_answers_there() {
+    for is_answered in [false, true] {
+        let mut rig = wary(Preset::Lan, &[2, 3]);
+        let other = contents(77);
+        say(&mut rig, 3, &[alive(&other, 1, 4)]);
+        assert_eq!(rig.machine.incarnation(), Incarnation(5), "it is refuted");
+        let log = rig.take_log();
+        let to_other = format!("Send 0:0 to {} ", addr(77));
+        let question =
+            log.iter().find_map(|line| line.strip_prefix(&to_other)).expect("a question goes there");
+        if is_answered {
+            let mut twin = rig_with(&Config { bind: addr(77), stored_max: 0, ..config(1, Preset::Lan) }, &[]);
+            twin.datagram(UDP, addr(1), &unhex(question)).unwrap();
+            assert!(has(&twin, "IdConflict { addr: 10.0.0.1:7946 }"), "{:?}", twin.log);
+            let answers = twin.take_log();
+            let to_us = format!("Send 0:0 to {} ", addr(1));
+            let answer = answers.iter().find_map(|line| line.strip_prefix(&to_us)).expect("it answers");
+            rig.datagram(UDP, addr(77), &unhex(answer)).unwrap();
+        }
+        assert_eq!(has(&rig, "IdConflict { addr: 10.0.0.77:7946 }"), is_answered);
+        assert!(!log.iter().any(|line| line.contains("IdConflict")), "{log:?}");
     }
 }
 

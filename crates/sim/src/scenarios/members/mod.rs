@@ -6,7 +6,8 @@
 //! - An application gets a user message at most once per run of its process (S-76).
 //! - No node reports its own death, or more members than there are.
 //! - A member that failed or left is listed with when and by whom, for as long as its node lives (SA-33b).
-//! - When the faults have stopped, every node lists every other as alive within [`CONVERGE_PERIODS`].
+//! - When the faults have stopped, every node lists every other as alive, at its present address, within
+//!   [`CONVERGE_PERIODS`].
 
 mod adversary;
 mod forger;
@@ -160,11 +161,14 @@ impl Scenario for MembersScenario {
 
     fn setup(&self, seed: u64) -> Result<Setup<Swim, MembersChecker>, Violation> {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
-        let (nodes, conditions) = if self.swarm {
+        let (nodes, mut conditions) = if self.swarm {
             (rng.between(3, u64::from(self.nodes.max(3))) as u32, self.conditions.drawn(&mut rng))
         } else {
             (self.nodes, self.conditions.clone())
         };
+        if self.swarm {
+            conditions.faults.draw_moves(seed);
+        }
         let mut group = Group::new(nodes, self.preset);
         let remembers = group.remembers;
         match self.broken {
@@ -322,7 +326,7 @@ impl Checker<Swim> for MembersChecker {
 
     fn on_calm(&mut self, sim: &Sim<Swim>) {
         let Some(joins) = &mut self.operator else { return };
-        let addrs = vec![addr_of(HostId::new(0))];
+        let addrs = vec![SocketAddr::new(sim.address(HostId::new(0)), PORT)];
         for host in sim.hosts().skip(1) {
             // Numbers that no other command has.
             let request = RequestId(u64::MAX - *joins);
@@ -341,6 +345,11 @@ impl Checker<Swim> for MembersChecker {
                     if sim.is_dead(other) { !is_listed } else { state == Some(swim::State::Alive) };
                 if !is_right {
                     return Err(format!("{host} has {other} as {state:?}"));
+                }
+                let addr = machine.members().member(id_of(other)).map(swim::Member::addr);
+                let own = SocketAddr::new(sim.address(other), PORT);
+                if !sim.is_dead(other) && addr != Some(own) {
+                    return Err(format!("{host} has {other} at {addr:?}, and it is at {own}"));
                 }
             }
         }

@@ -126,7 +126,7 @@ impl Scenario for MeshScenario {
 
     fn setup(&self, seed: u64) -> Result<Setup<Mesh, MeshChecker>, Violation> {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
-        let world = self.world(&mut rng);
+        let world = self.world(seed, &mut rng);
         if self.swarm {
             return Ok(self.setup_swarm(seed, &mut rng, &world));
         }
@@ -177,7 +177,7 @@ impl MeshScenario {
         sim
     }
 
-    fn world(&self, rng: &mut Rng) -> World {
+    fn world(&self, seed: u64, rng: &mut Rng) -> World {
         if !self.swarm {
             let (nodes, peers_max, away) = (self.nodes, self.peers_max, self.away);
             return World { nodes, peers_max, away, conditions: self.conditions.clone() };
@@ -186,7 +186,7 @@ impl MeshScenario {
             nodes: rng.between(2, u64::from(self.nodes.max(2))) as u32,
             peers_max: rng.between(4, 12) as usize,
             away: 0.0,
-            conditions: swarm::conditions(rng),
+            conditions: swarm::conditions(seed, rng),
         }
     }
 

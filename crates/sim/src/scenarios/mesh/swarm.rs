@@ -1,8 +1,8 @@
 //! The swarm: every fault, and messages that flow all the time (FA-32, FA-42).
 //!
-//! The seed draws the nodes, the conditions of [`Conditions::all_faults`] with lying disks and backups, and the messages: letters of
-//! short and long lifetimes, some of them withdrawn, and plain messages. Faults are aimed at senders, custodians and
-//! recipients of open letters. Messages go on for a while after the last fault.
+//! The seed draws the nodes, the conditions of [`Conditions::all_faults`] with lying disks, backups and new addresses,
+//! and the messages: letters of short and long lifetimes, some of them withdrawn, and plain messages. Faults are aimed
+//! at senders, custodians and recipients of open letters. Messages go on for a while after the last fault.
 
 use core::time::Duration;
 
@@ -31,8 +31,9 @@ const LONG: Duration = Duration::from_secs(30 * 86_400);
 const SHORT_MAX_SECONDS: u64 = 600;
 
 /// The network and the faults that the seed draws.
-pub(super) fn conditions(rng: &mut Rng) -> Conditions {
+pub(super) fn conditions(seed: u64, rng: &mut Rng) -> Conditions {
     let mut conditions = Conditions::all_faults(rng);
+    conditions.faults.draw_moves(seed);
     let mut some = |most| if rng.chance(0.3) { rng.between(1, most) as u32 } else { 0 };
     let more = &mut conditions.faults.more;
     (more.disk_lies, more.rollbacks) = (some(2), some(2));

@@ -24,7 +24,7 @@ use super::world::id_of;
 use crate::aim::Aim;
 use crate::conditions::Conditions;
 use crate::disk::DiskFate;
-use crate::host::HostId;
+use crate::host::{Birth, HostId};
 use crate::observer::{Observer, Verdict, Violation};
 use crate::scenario::{Checker, Scenario, Setup};
 use crate::sim::{Sim, address, stream_of};
@@ -82,10 +82,10 @@ fn addr_of(host: u32) -> SocketAddr {
 }
 
 impl RouteScenario {
-    fn config(&self, seed: u64, host: HostId, nodes: u32) -> pastry::Config {
+    fn config(&self, seed: u64, birth: &Birth<'_>, nodes: u32) -> pastry::Config {
         pastry::Config {
-            id: id_of(seed, host.index() as u32),
-            bind: addr_of(host.index() as u32),
+            id: id_of(seed, birth.host.index() as u32),
+            bind: SocketAddr::new(birth.address, pastry::PORT),
             seeds: (0..nodes.min(3)).map(addr_of).collect(),
             leaf_set_max: self.leaf_set_max,
             neighbourhood_max: self.neighbourhood_max,
@@ -104,14 +104,17 @@ impl Scenario for RouteScenario {
 
     fn setup(&self, seed: u64) -> Result<Setup<Pastry, RouteChecker>, Violation> {
         let mut rng = Rng::from_number(seed, stream_of::SCENARIO);
-        let (nodes, conditions) = if self.swarm {
+        let (nodes, mut conditions) = if self.swarm {
             (rng.between(2, u64::from(self.nodes.max(2))) as u32, self.conditions.drawn(&mut rng))
         } else {
             (self.nodes, self.conditions.clone())
         };
+        if self.swarm {
+            conditions.faults.draw_moves(seed);
+        }
         let settings = self.clone();
         let mut sim = Sim::new(seed, conditions.config.clone(), move |birth| {
-            let config = settings.config(seed, birth.host, nodes);
+            let config = settings.config(seed, &birth, nodes);
             let pastry = Pastry::new(config, birth.seed).expect("the settings go together");
             let swallows = settings.broken == Some(Broken::Swallows);
             pastry.with_application(AppName::default(), std::sync::Arc::new(Accepts { swallows }))
