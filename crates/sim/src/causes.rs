@@ -207,6 +207,10 @@ impl<M: Machine> Sim<M> {
                 let cause = if counts { Cause::Asleep } else { Cause::ClockStopped };
                 self.causes.lasting(host, cause, true, now);
             }
+            // A machine that sleeps already stops its clock, too.
+            Fault::Sleep { host, counts: false } if self.state(host) == HostState::Asleep => {
+                self.causes.lasting(host, Cause::ClockStopped, true, now);
+            }
             Fault::Suspend(_) | Fault::Sleep { .. } => {}
             Fault::Resume(host) => {
                 self.causes.end_of(host, &[Cause::Stalled, Cause::Asleep, Cause::ClockStopped], now);
